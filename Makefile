@@ -39,11 +39,11 @@ lint: setup  ## Style, types and language
 	$(BIN)/mypy
 	$(BIN)/python tools/language.py
 
-test: lint  ## Style, types and the quick tests, for every commit: about 8 minutes
-	$(SAY) 'tests, but those that take 0.6 seconds or longer (tests/long_tests.txt), the slow ones and those that need a GPU'
+test: lint  ## Style, types and the quick tests, for every commit: about 6 minutes
+	$(SAY) 'tests, but the long ones (tests/long_tests.txt), the slow ones and those that need a GPU'
 	$(PYTEST) -m "not slow and not long and not gpu"
 
-test-long: setup  ## The tests that make test leaves out because they take 0.6 seconds or longer
+test-long: setup  ## The tests that make test leaves out because they take about a second or longer
 	$(SAY) 'long tests (tests/long_tests.txt)'
 	$(BIN)/python tools/long_tests.py --check
 	$(PYTEST) -m "long and not slow and not gpu"

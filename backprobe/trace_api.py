@@ -90,9 +90,9 @@ class Trace(TraceData):
         return read_batch(folder, step)
 
     def save(self, path: str | Path) -> Path:
-        """Write the run folder `path`; read it again with ``backprobe.load_run`` or ``backprobe show``.
+        """Write the trace to `path`, a new or empty folder; ``backprobe.load_run`` and ``backprobe show`` read it.
 
-        :raises BackprobeError: the folder exists and is not a run.
+        :raises BackprobeError: the folder is not empty, or cannot be written. An earlier run is never overwritten.
         """
         from .store.writer import save
 

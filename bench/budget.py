@@ -115,7 +115,7 @@ def measure(make: Callable[[], Step], share: float | None, seconds: float) -> st
     session.resume()
     step()
     frames = counters["frames"]["total"]
-    before = session.budget.spent, session.budget.alone, session.budget.recorded, session.budget.steps
+    before = session.budget.spent, session.budget.script_seconds, session.budget.recorded_steps, session.budget.steps
     plain = watched = 0.0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -133,8 +133,8 @@ def measure(make: Callable[[], Step], share: float | None, seconds: float) -> st
     if session.error is not None:
         raise session.error
     budget = session.budget
-    said = (budget.spent - before[0]) / (budget.alone - before[1])
-    steps, recorded = budget.steps - before[3], budget.recorded - before[2]
+    said = (budget.spent - before[0]) / (budget.script_seconds - before[1])
+    steps, recorded = budget.steps - before[3], budget.recorded_steps - before[2]
     took = 100 * (watched / plain - 1)
     again = counters["frames"]["total"] - frames
     row = f"{1e3 * plain / steps:.2f} ms | {took:.1f}% | {100 * said:.1f}% | {recorded} of {steps} |"

@@ -227,7 +227,10 @@ def cost() -> dict[str, Any]:
             "ratios": {key: _quartiles(seconds[key], seconds["plain"]) for key in contestants if key != "plain"},
             "peak memory, MiB": memory,
             "kernel launches a step": launches,
-            "recorded of steps": [sessions["default budget"].budget.recorded, sessions["default budget"].budget.steps],
+            "recorded of steps": [
+                sessions["default budget"].budget.recorded_steps,
+                sessions["default budget"].budget.steps,
+            ],
             "internal errors": [repr(s.error) for s in sessions.values() if s.error is not None],
         }
     missed = {

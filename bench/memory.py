@@ -67,7 +67,10 @@ def main() -> None:
                 )
         session.stop()
         seen = session.budget
-        print(f"{seen.recorded} of {seen.steps} recorded, {seen.told} told of in stretches, {seen.passed} passed")
+        print(
+            f"{seen.recorded_steps} of {seen.steps} recorded, {seen.deferred_records} with deferred records, "
+            f"{seen.steps_without_record} without a record"
+        )
         sink.keep.writer.close(session.facts(), [])
 
 

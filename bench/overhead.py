@@ -37,8 +37,8 @@ class Repeats(Budget):
     """Pays for all steps, and for the backward alone where that may be (Note [Steps that repeat])."""
 
     @property
-    def repeats(self) -> bool:
-        return self.may_repeat and self.cost is not None
+    def next_is_backward_only(self) -> bool:
+        return self.can_record_backward_only and self.full_record_cost is not None
 
 
 @contextlib.contextmanager

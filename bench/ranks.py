@@ -80,7 +80,7 @@ def work(rank: int, options: argparse.Namespace, name: str, folder: str) -> None
     for _ in range(8):
         step()
     budget = session.budget
-    before = budget.steps, budget.recorded, budget.spent, budget.alone
+    before = budget.steps, budget.recorded_steps, budget.spent, budget.script_seconds
     times: dict[str, list[float]] = {"plain": [], "recorded": [], "heard": [], "passed": []}
     go_on = torch.ones(1)
     end = time.perf_counter() + options.seconds
@@ -89,12 +89,16 @@ def work(rank: int, options: argparse.Namespace, name: str, folder: str) -> None
             session.resume() if watched else session.pause()
             dist.barrier()
             for _ in range(options.block):
-                so_far, begin = (budget.recorded, budget.steps), time.thread_time()
+                so_far, begin = (budget.recorded_steps, budget.steps), time.thread_time()
                 step()
                 kind = "plain"
                 if watched:
                     kind = (
-                        "recorded" if budget.recorded > so_far[0] else "heard" if budget.steps > so_far[1] else "passed"
+                        "recorded"
+                        if budget.recorded_steps > so_far[0]
+                        else "heard"
+                        if budget.steps > so_far[1]
+                        else "passed"
                     )
                 times[kind].append(time.thread_time() - begin)
         session.pause()
@@ -105,8 +109,8 @@ def work(rank: int, options: argparse.Namespace, name: str, folder: str) -> None
     part.over(False, (), ())
     if session.error is not None:
         raise session.error
-    steps, recorded = budget.steps - before[0], budget.recorded - before[1]
-    said = 100 * (budget.spent - before[2]) / (budget.alone - before[3])
+    steps, recorded = budget.steps - before[0], budget.recorded_steps - before[1]
+    said = 100 * (budget.spent - before[2]) / (budget.script_seconds - before[3])
     plain = times.pop("plain")
     middle, mean, watched = statistics.median(plain), statistics.fmean(plain), sum(map(len, times.values()))
     more = sum(len(each) * (statistics.median(each) - middle) for each in times.values() if each)

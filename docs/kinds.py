@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from backprobe.findings import SEVERITIES, Question, own_rules
+from backprobe.records.roles import ROLE_MEANINGS
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = Path("backprobe") / "findings"
@@ -24,6 +25,12 @@ def kinds_table(text: str) -> str:
         says = kind.summary if topic is None else f"with `--check {topic.name}`: {kind.summary}"
         rows.append(f"| [{kind.name}]({FOLDERS[kind.name].name}/{kind.name}.md) | {says} | {kind.severity} |")
     return _with_table(text, "| kind |", rows)
+
+
+def roles_table(text: str) -> str:
+    """Return `text` with a new table of the roles of lines."""
+    rows = [f"| `{role}` | {meaning} |" for role, meaning in ROLE_MEANINGS.items()]
+    return _with_table(text, "| role |", ["| role | the line |", "| --- | --- |", *rows])
 
 
 def symptoms_sections(text: str) -> str:
@@ -49,5 +56,5 @@ def _with_table(text: str, header: str, rows: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    INDEX.write_text(kinds_table(INDEX.read_text()))
+    INDEX.write_text(roles_table(kinds_table(INDEX.read_text())))
     SYMPTOMS.write_text(symptoms_sections(SYMPTOMS.read_text()))

@@ -18,9 +18,9 @@ def spend(budget: Budget, steps: int, alone: float, recorded: float, passing: fl
     """Return which of `steps` steps were recorded."""
     which = []
     for _ in range(steps):
-        wanted = budget.wants()
+        wanted = budget.wants_record()
         mine = recorded if wanted else passing
-        budget.step_ended(alone + mine, mine, wanted, False)
+        budget.charge_step(alone + mine, mine, wanted, False)
         which.append(wanted)
     return which
 

@@ -20,7 +20,7 @@ settings.load_profile("any speed")
 # pytest explains failed assertions in these helpers as fully as those in tests.
 pytest.register_assert_rewrite("divergence", "learning", "replaying")
 
-#: Tests that take 0.6 seconds or longer: tools/long_tests.py.
+#: Tests that take long: tools/long_tests.py.
 LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
 
 # With a budget it depends on how fast the machine is which steps are recorded: the tests of it ask for one.

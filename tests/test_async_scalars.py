@@ -99,7 +99,7 @@ def test_a_step_does_not_wait_for_values_on_an_accelerator(monkeypatch: pytest.M
     steps = 300
     every, _, _ = run(None, steps)
     kept, session, read = run(1e-9, steps, monkeypatch)
-    assert session.budget.recorded < 10
+    assert session.budget.recorded_steps < 10
     assert kept.losses == [(i, pytest.approx(loss, rel=1e-6)) for i, loss in every.losses]
     assert len(kept.losses) == steps
     assert len(read) <= 2 * steps // async_scalars.MAX_PENDING_NUMBERS + 1 and set(read) <= {"tolist"}
@@ -117,9 +117,9 @@ def test_losses_of_fast_path_steps_on_an_accelerator_arrive_later(
         ("MAX_DEFERRED_SECONDS", 0.02),
     ):
         monkeypatch.setattr(budgets, name, value)
-    monkeypatch.setattr(budgets.Budget, "tells", lambda self: True)
+    monkeypatch.setattr(budgets.Budget, "affords_deferred_records", lambda self: True)
     kept, session, read = run(1e-9, steps, monkeypatch, spoil_at=spoil_at)
-    assert session.budget.told > 10 and session.budget.passed == 0
+    assert session.budget.deferred_records > 10 and session.budget.steps_without_record == 0
     assert kept.losses == [(i, pytest.approx(loss, rel=1e-6, nan_ok=True)) for i, loss in every.losses]
     if spoil_at < 0:
         assert len(read) <= 2 * steps // async_scalars.MAX_PENDING_NUMBERS + 1 and set(read) <= {"tolist"}
@@ -129,7 +129,7 @@ def test_a_nonfinite_loss_that_arrives_later_makes_the_next_steps_inspected(monk
     _, fine, _ = run(1e-9, 300, monkeypatch)
     kept, session, _ = run(1e-9, 300, monkeypatch, spoil_at=40)
     assert not math.isfinite(dict(kept.losses)[40] or 0.0)
-    assert session.budget.recorded > fine.budget.recorded
+    assert session.budget.recorded_steps > fine.budget.recorded_steps
     assert [i for i, _ in kept.losses] == list(range(300))
     for at, (what, step) in enumerate(kept.order):  # a step comes after what was recorded in it, and before the next's
         assert what == "step" or ("step", step - 1) in kept.order[:at] or step == 0
@@ -154,14 +154,14 @@ def test_no_step_waits_for_the_gpu() -> None:
     session.start()
     for i in range(10):
         step(i)
-    before = session.budget.recorded
+    before = session.budget.recorded_steps
     torch.cuda.set_sync_debug_mode("error")
     try:
         for i in range(10, 300):
             step(i)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert session.budget.recorded == before
+    assert session.budget.recorded_steps == before
     session.stop()
     assert session.error is None, repr(session.error)
     assert [i for i, _ in kept.losses] == list(range(300)) and all(loss is not None for _, loss in kept.losses)

@@ -137,7 +137,7 @@ def test_a_loss_that_is_a_module_is_a_call_and_keeps_no_graph() -> None:
 
 @pytest.mark.parametrize("budget", [None, "1000%"])
 def test_numbers_that_come_a_look_later_as_those_of_an_accelerator(budget: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(Numbers, "there", False)
+    monkeypatch.setattr(Numbers, "all_on_host", False)
     trace, given = trained(plain, 60, layer_stats=3, budget=budget)
     (alarm,) = [found for found in trace.findings if found.kind == "update-too-large"]
     steps_kept = [one.step for one in kept(trace)]

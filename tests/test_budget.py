@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 import backprobe
 from backprobe.basics.errors import BackprobeError
 from backprobe.graphs.plan import ACCUMULATE, Plan
-from backprobe.observe.backward.layout_matching import alike
+from backprobe.observe.backward.layout_matching import matching_positions
 from backprobe.observe.backward.line_inference import first_bad_node
 from backprobe.observe.forward.oplog import UNKNOWN, OpLog
 from backprobe.observe.schedule import budget as budgets
@@ -44,8 +44,8 @@ from backprobe.torch_internals import engine_calls
 def test_overhead_stays_within_the_share_and_the_first_second() -> None:
     budget = Budget(0.05)
     which = spend(budget, 20_000, alone=0.01, recorded=0.02, passing=0.0001)
-    assert budget.spent <= budgets.FREE_SECONDS + 0.05 * budget.alone + 0.04
-    assert budget.spent >= 0.9 * (budgets.FREE_SECONDS + 0.05 * budget.alone)
+    assert budget.spent <= budgets.FREE_SECONDS + 0.05 * budget.script_seconds + 0.04
+    assert budget.spent >= 0.9 * (budgets.FREE_SECONDS + 0.05 * budget.script_seconds)
     assert all(which[:25]) and not all(which[:60])
 
 
@@ -69,9 +69,9 @@ def test_one_step_in_a_thousand_is_recorded_whatever_it_costs() -> None:
 
 def test_first_steps_are_not_paid_from_it() -> None:
     budget = Budget(0.05)
-    budget.step_ended(101.0, 100.0, True, True, first=True)
-    assert budget.spent == 0.0 and budget.wants()
-    assert (budget.recorded, budget.steps) == (1, 1)
+    budget.charge_step(101.0, 100.0, True, True, at_start=True)
+    assert budget.spent == 0.0 and budget.wants_record()
+    assert (budget.recorded_steps, budget.steps) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_is_told_later_stands_where_nothing_was_noted(parts: list[tuple[boo
             log.entries.append(entry)
             truth |= dict.fromkeys(range(begin, at + count), entry)
         else:
-            log.skipped(at + count)
+            log.mark_unrecorded(at + count)
         at += count
     chosen = data.draw(st.lists(st.integers(0, at + 3), unique=True).map(sorted))
     told = [(seq, (None, seq, "told", None, None)) for seq in chosen]
@@ -131,12 +131,12 @@ def test_what_is_told_later_stands_where_nothing_was_noted(parts: list[tuple[boo
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
 def test_what_is_alike_in_two_lists(one: list[str], other: list[str]) -> None:
-    pairs = alike(one, other)
+    pairs = matching_positions(one, other)
     assert all(one[a] == other[b] for a, b in pairs)
     assert all(a < c and b < d for (a, b), (c, d) in itertools.pairwise(pairs))
-    assert len(alike(one, one)) == len(one)
+    assert len(matching_positions(one, one)) == len(one)
     longer = [*one, "x", *one]
-    assert len(alike(longer, [*one, *one])) == 2 * len(one)
+    assert len(matching_positions(longer, [*one, *one])) == 2 * len(one)
 
 
 # Lines that ran for the first time
@@ -275,7 +275,7 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_failures_are_reported_like_with_every_step_recorded(kind: str, nothing_to_spend: None) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e-9, lambda: train(Net(), kind))
-    assert session.budget.recorded < 20
+    assert session.budget.recorded_steps < 20
     assert type(alone) is type(raised) and str(alone) == str(raised)
     best, found = every.findings[0], some.findings[0]
     assert (found.kind, found.step) == (best.kind, best.step) == (kind, AT)
@@ -295,8 +295,10 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same(nothing_to_spend: Non
     assert raised is None and trace.findings == []
     assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True))
     assert torch.equal(torch.rand(1), after[0])
-    assert 3 <= session.budget.recorded < 20 and session.budget.steps == STEPS
-    assert trace.coverage.observed == Watched(0, STEPS - 1, budget=1e-9, recorded=session.budget.recorded, steps=STEPS)
+    assert 3 <= session.budget.recorded_steps < 20 and session.budget.steps == STEPS
+    assert trace.coverage.observed == Watched(
+        0, STEPS - 1, budget=1e-9, recorded=session.budget.recorded_steps, steps=STEPS
+    )
     assert "steps fully checked" in trace.coverage.summary and not trace.coverage.gaps
 
 
@@ -378,7 +380,7 @@ def test_a_script_without_an_optimizer_has_steps_that_are_not_recorded(nothing_t
                     p.grad = None
 
     trace, session, _ = watched(1e-9, loop)
-    assert session.schedule.steps.index == 40 and session.budget.recorded < 20
+    assert session.schedule.steps.index == 40 and session.budget.recorded_steps < 20
     assert trace.findings == []
 
 
@@ -401,7 +403,7 @@ def test_a_script_without_modules_and_optimizers_is_without_our_modes_too(
                     w.grad.zero_()  # type: ignore[union-attr]
 
     trace, session, _ = watched(1e-9, loop)
-    assert session.schedule.steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert session.schedule.steps.index == 40 and session.budget.recorded_steps < 10 and trace.findings == []
     assert depths[:3] == [1] * 3 and depths[5:] == [0] * 35
     assert torch.overrides._push_mode.__module__ == "torch.overrides"  # type: ignore[attr-defined]
 
@@ -418,7 +420,7 @@ def test_a_script_that_only_asks_for_gradients_has_steps_too(nothing_to_spend: N
                 w -= 1e-3 * grad
 
     trace, session, _ = watched(1e-9, loop)
-    assert session.schedule.steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert session.schedule.steps.index == 40 and session.budget.recorded_steps < 10 and trace.findings == []
     assert depths[8:] == [0] * 32
 
 
@@ -435,7 +437,7 @@ def test_a_part_that_stops_learning_where_nothing_is_recorded_is_found(nothing_t
             optimizer.step()
 
     trace, session, _ = watched(1e-9, loop)
-    assert session.budget.recorded < 40
+    assert session.budget.recorded_steps < 40
     found = trace.findings[0]
     assert found.kind == "none-grad" and "first.weight" in found.parameters
     assert AT <= (found.step or 0) <= AT + 2

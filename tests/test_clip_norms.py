@@ -84,7 +84,7 @@ def test_very_short_steps_have_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
         ("LONG_STEP_ALLOWANCE_S", 0.0),
     ):
         monkeypatch.setattr(budgets, name, value)
-    monkeypatch.setattr(Budget, "tells", lambda self: True)
+    monkeypatch.setattr(Budget, "affords_deferred_records", lambda self: True)
     sink, found = watched(Settings("minimal"), 120, once)
     assert [step.clip_norm for step in sink.steps] == found
     assert sink.brief > 0

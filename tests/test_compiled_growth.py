@@ -18,7 +18,7 @@ from backprobe.findings.relations.expanded_regions import Opened, opened
 from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
 from backprobe.torch_internals import compiled_norms
-from backprobe.torch_internals.compiled_norms import _bytes
+from backprobe.torch_internals.compiled_norms import owned_bytes
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -141,13 +141,13 @@ def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None,
 def test_a_call_is_not_taken_for_one_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an optimizer, steps end between forward and backward, and records of calls are freed all the time."""
     counts: list[int] = []
-    look = kept.RegionNorms.look
+    look = kept.RegionNorms.measure
 
     def counted(norms: Any, running: Any, recorded: Any, calls: Any) -> None:
         counts.append(len(calls))
         look(norms, running, recorded, calls)
 
-    monkeypatch.setattr(kept.RegionNorms, "look", counted)
+    monkeypatch.setattr(kept.RegionNorms, "measure", counted)
     net = nn.Linear(3, 3)
     forward = torch.compile(net, backend="aot_eager")
     with backprobe.trace(net, level="full", budget=None):
@@ -248,8 +248,8 @@ def test_the_size_of_a_tensor_inside_a_transform() -> None:
     taken = []
 
     def of_each(row: torch.Tensor) -> torch.Tensor:
-        taken.append(_bytes(row))
+        taken.append(owned_bytes(row))
         return row.sum()
 
     torch.vmap(of_each)(torch.zeros(3, 4))
-    assert taken == [4 * 4] and _bytes(torch.zeros(3, 4)) == 3 * 4 * 4
+    assert taken == [4 * 4] and owned_bytes(torch.zeros(3, 4)) == 3 * 4 * 4

@@ -96,14 +96,14 @@ def test_calls_go_with_their_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(5):
             net(x)
         (tracker,) = made
-        assert len(tracker._calls) == 0
+        assert len(tracker._region_calls) == 0
         out = net(x)
-        assert len(tracker._calls) == LAYERS
+        assert len(tracker._region_calls) == LAYERS
         monkeypatch.setattr(kept, "MAX_LIVE_CALLS", LAYERS + 2)
         other = net(x)
-        assert len(tracker._calls) == LAYERS + 2 and tracker._dropped
+        assert len(tracker._region_calls) == LAYERS + 2 and tracker._regions_with_dropped_calls
         (out + other).sum().backward()
-        assert not tracker._calls and not tracker._dropped
+        assert not tracker._region_calls and not tracker._regions_with_dropped_calls
 
 
 class Bounded(nn.Module):

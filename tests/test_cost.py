@@ -44,7 +44,7 @@ def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float
         mark = own.begin()
         now[0] += mine
         own.since(mark)
-        cost.step_ended(script + mine)
+        cost.charge_steps(script + mine)
 
 
 def test_first_steps_are_counted_separately(now: list[float]) -> None:
@@ -79,11 +79,11 @@ def test_slowdown_by_recorded_steps_is_counted(now: list[float]) -> None:
 
 def test_steps_of_any_length_are_not_taken_for_slow_ones() -> None:
     draw, slowed = random.Random(0), SlowdownEstimate()
-    told = [slowed.step_ended(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
+    told = [slowed.add_step(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
     assert sum(told) / 4000 < 0.1  # 5 s each: 2 % of them
 
     slowed = SlowdownEstimate()
-    quicker = [slowed.step_ended(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
+    quicker = [slowed.add_step(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
     assert not any(quicker)  # never less than nothing
 
 
@@ -105,7 +105,7 @@ def test_no_division_by_next_to_nothing(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
     own.nodes, own.per_node = 1000, 1.0  # an estimate beyond the step: the step is all there is
-    assert cost.step_ended(2.0) == 2.0
+    assert cost.charge_steps(2.0) == 2.0
     assert of_steps(cost.took) == (0, 0.0, 1, 2.0, 2.0)
 
 
@@ -140,7 +140,7 @@ def whole_run(now: list[float], budget: float | None = 0.05) -> Cost:
     cost = Cost(own, inspected_steps=3, budget=budget)
     cost.started(Startup(began, script_s=2.0))
     steps(cost, own, now, *[(1.0, 0.25)] * 3, *[(1.0, 0.5)] * 5)
-    cost.explains = True
+    cost.charge_to_diagnosis()
     steps(cost, own, now, (1.0, 2.0), *[(1.0, 0.5)] * 4)
     now[:] = now[0] + 4.0, now[1] + 4.0, now[2]
     mark = cost.mark_end()
@@ -209,7 +209,7 @@ def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> No
     begin = own.begin()
     now[0] += 0.25
     own.since(begin)
-    cost.step_ended(1.25)
+    cost.charge_steps(1.25)
     begin = own.begin()
     now[0] += 0.125
     own.since(begin)  # in no step
@@ -225,7 +225,7 @@ def test_waiting_for_other_processes_is_no_overhead(now: list[float]) -> None:
     cost.started(None)
     cost.begin_end(cost.mark_end())
     now[0] += 0.5
-    with cost.elsewhere():
+    with cost.exclude_from_end():
         now[0] += 30.0
     now[0] += 0.25
     assert cost.took.end == 0.75 and cost.took.elapsed == 30.75
@@ -299,7 +299,7 @@ def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> Non
         own.nodes, own.per_node = own.nodes + 1, 0.25
         now[0] += 2.0
         now[1] += 1.0
-        assert cost.step_ended(2.0) == 0.25 and cost.seconds == 1.0
+        assert cost.charge_steps(2.0) == 0.25 and cost.seconds == 1.0
     assert cost.took.share == pytest.approx(1 / 3)
 
 
@@ -315,7 +315,7 @@ def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, s
         mark = own.begin()
         now[:] = now[0] + 0.5, now[1] + waiting, now[2] + standing
         own.since(mark)
-        assert cost.step_ended(1.5) == pytest.approx(said)
+        assert cost.charge_steps(1.5) == pytest.approx(said)
     assert cost.took.share == pytest.approx(said)
 
 
@@ -326,10 +326,10 @@ def test_waiting_in_a_frequent_section_is_not_subtracted_from_later_steps(now: l
     own.ops.left -= 1
     own.ops.add(9.0, True)
     now[:] = 10.0, 8.0, 0.0
-    assert cost.step_ended(10.0) == pytest.approx(1.8) and cost.seconds == pytest.approx(2.0)
+    assert cost.charge_steps(10.0) == pytest.approx(1.8) and cost.seconds == pytest.approx(2.0)
     for _ in range(3):
         now[0] += 1.0
-        assert cost.step_ended(1.0) == 0.0 and cost.seconds == 1.0
+        assert cost.charge_steps(1.0) == 0.0 and cost.seconds == 1.0
 
 
 def test_waiting_in_short_steps_does_not_affect_much_later_steps(now: list[float]) -> None:
@@ -339,7 +339,7 @@ def test_waiting_in_short_steps_does_not_affect_much_later_steps(now: list[float
     for step in range(2000):
         now[0] += 0.002
         now[1] += 0.0015 if step < 1000 else 0.0
-        cost.step_ended(0.002)
+        cost.charge_steps(0.002)
         seconds.append(cost.seconds)
     assert sum(seconds[:1000]) == pytest.approx(0.5, abs=0.05) and sum(seconds[1050:]) == pytest.approx(1.9)
 
@@ -359,7 +359,7 @@ def test_waiting_in_a_pause_is_in_no_step(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
     now[:] = 100.0, 90.0, 0.0
-    cost.goes_on()
+    cost.resume()
     steps(cost, own, now, *[(1.0, 0.5)] * 10)
     assert (cost.took.seconds, cost.took.watching) == (15.0, 5.0)
 

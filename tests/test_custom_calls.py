@@ -27,7 +27,7 @@ def apply(request, monkeypatch) -> None:
 def note(*_) -> None:
     """Note the caller and the arguments of the innermost and the outermost custom function that run."""
     inner, outer = CALLS.innermost(sys._getframe(1)), CALLS.outermost(sys._getframe(1))
-    NOTED.append([None if found is None else (caller(found), CALLS.given(found)) for found in (inner, outer)])
+    NOTED.append([None if found is None else (caller(found), CALLS.arguments_of(found)) for found in (inner, outer)])
 
 
 def caller(frame) -> str:

@@ -25,10 +25,10 @@ NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))
 
 
 def test_an_unreduced_parameter_is_an_error_and_the_wait_of_other_ranks_its_consequence() -> None:
-    seen = Unreduced(("experts.2.weight",), 3, None, (at(20), at(19)), at(90), True)
+    seen = Unreduced(("experts.2.weight",), 3, None, (at(20), at(19)), at(90), True, at(70))
     found = only(traced(call(*NODES), seen=[seen], parameters=[parameter("experts.2.weight", reached=0)]))
     assert (found.kind, found.severity, found.module, found.step) == ("none-grad", "error", "experts.2", 3)
-    assert roles(found) == [("cut", 20), ("cut", 19), ("failed", 90)]
+    assert roles(found) == [("cut", 20), ("cut", 19), ("wrapped", 70), ("failed", 90)]
     frozen = only(traced(call(*NODES), seen=[Unreduced(("trunk.weight",), 3, at(31), (), at(90), True)]))
     assert roles(frozen) == [("cut", 31), ("failed", 90)]
 
@@ -90,13 +90,13 @@ import sys
 import torch
 import torch.distributed as dist
 from test_ddp_unused_parameters import Deep
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(sys.argv[1])}", rank=0, world_size=1)
 torch.manual_seed(0)
 model = Deep()
 model.blocks[0].weight.requires_grad_(False)
-replica = DistributedDataParallel(model)
+replica = DDP(model)
 optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 for step in range(30):
     model.skip = step == 20
@@ -114,6 +114,8 @@ def test_in_a_step_that_was_not_recorded_the_error_says_which(tmp_path) -> None:
     assert done.returncode == 1 and UNREDUCED in done.stderr
     found = json.loads((tmp_path / "found.json").read_text())["findings"]
     assert [(f["kind"], f["severity"], f["step"]) for f in found] == [("none-grad", "error", 20)] * 2, done.stderr
+    wrapped = {s["text"] for f in found for s in f["sites"] if s["role"] == "wrapped"}
+    assert wrapped == {"replica = DDP(model)"}
     names = {name for f in found for name in f["parameters"]}
     assert names == {f"{inside}.{leaf}" for inside in ("blocks.1", "side") for leaf in ("weight", "bias")}
 

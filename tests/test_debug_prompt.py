@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import backprobe
+from backprobe.engine.prompt import Prompt
 from backprobe.engine.prompt.command import COMMANDS, WORDS
+from backprobe.source.frames import Frames
 
 #: Commands that end the session or let the backward finish.
 ENDS = {"quit", "finish", "abort"}
@@ -270,6 +272,36 @@ def test_typos_are_reported(capsys) -> None:
     said = capsys.readouterr().err
     assert said.count("breakpoint 1 cannot stop in this backward: no node type fits 'AddmBackward0'") == 1
     assert "AddmmBackward0" in said and said.count("breakpoint 2") == 1
+
+
+def test_args_and_whatis(monkeypatch, capsys) -> None:
+    def train_step(x, scale=2.0, *rest, **options):
+        y = (x * scale).exp()
+        del rest
+        y.sum().backward()
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    lines = ["args", "whatis x", "whatis y", "whatis x.data", "whatis [1, 2]", "whatis train_step", "whatis", "f"]
+    said = talk(
+        monkeypatch,
+        capsys,
+        lines,
+        lambda: train_step(x, 0.5, 3, model=nn.Linear(2, 3)),
+        node="ExpBackward0",
+    )
+    assert "x = float32[2]  norm 2.236  from 1 to 2" in said and "scale = 0.5" in said
+    assert "rest was deleted" in said and "options = {'model': Linear(" in said
+    assert "torch.Tensor  [2], torch.float32, cpu; a leaf that requires a gradient" in said
+    assert "torch.Tensor  [2], torch.float32, cpu; made by ExpBackward0" in said
+    assert "torch.Tensor  [2], torch.float32, cpu; no graph" in said
+    assert "list with 2 elements" in said
+    assert "whatis shows the type of an expression: whatis grads[0]" in said
+
+
+def test_help_completes_the_names_of_commands() -> None:
+    prompt = Prompt(Frames())
+    assert prompt.matches("bre", "help bre", 5) == ["break"]
+    assert set(prompt.matches("", "h ", 2)) == set(COMMANDS)
 
 
 def test_ll_shows_the_function(monkeypatch, capsys) -> None:

@@ -174,5 +174,5 @@ def test_the_prompt_goes_back(monkeypatch, capsys) -> None:
         x.exp().sum().backward()
     said = capsys.readouterr().out
     assert "cannot go back: this backward does not keep its graph" in said
-    assert "keep its graph (retain_graph=True)" in said
+    assert "keep its graph (retain_graph=True, or backprobe debug --retain)" in said
     assert torch.equal(x.grad, x.detach().exp())

@@ -26,7 +26,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "MAX_DEFERRED_SECONDS", 0.02)
     monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
     monkeypatch.setattr(budgets, "LONG_STEP_ALLOWANCE_S", 0.0)
-    monkeypatch.setattr(Budget, "tells", lambda self: True)
+    monkeypatch.setattr(Budget, "affords_deferred_records", lambda self: True)
 
 
 class Keeps:
@@ -339,23 +339,25 @@ def test_deferred_records_equal_those_of_other_steps(
     loop: Loop, settings: Settings, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """All numbers of all steps, against a session in which none passes."""
-    monkeypatch.setattr(Budget, "lets_pass", lambda self, tells=False, several=False: 0)
+    monkeypatch.setattr(Budget, "next_fast_path_steps", lambda self, deferred=False, multiprocess=False: 0)
     truth, _, _ = steps_of(loop, Settings("minimal"))
     monkeypatch.undo()
     request.getfixturevalue("brief")
     steps, session, recorded = steps_of(loop, settings)
     assert session.calls == sum(len(step.backwards) for step in truth)
     if settings.budget is None:
-        assert session.budget.passed == 0
+        assert session.budget.steps_without_record == 0
         assert numbers(steps) == numbers(truth)
     else:
         found = {row[0]: row for row in numbers(steps)}
-        assert len(found) == len(steps) == len(truth) - session.budget.passed
+        assert len(found) == len(steps) == len(truth) - session.budget.steps_without_record
         assert all(found[row[0]] == row for row in numbers(truth) if row[0] in found)
     if loop not in UNTOLD:
-        assert session.budget.told > 10 and session.budget.passed == 0  # each step has its record, and its loss
+        assert (
+            session.budget.deferred_records > 10 and session.budget.steps_without_record == 0
+        )  # each step has its record, and its loss
     else:
-        assert session.budget.told == 0
+        assert session.budget.deferred_records == 0
     assert session.budget.steps == len(truth) == session.schedule.steps.index
     calls = [number for step in steps for number in step.backwards]
     assert calls == sorted(set(calls)) and set(recorded) <= set(calls)
@@ -364,7 +366,7 @@ def test_deferred_records_equal_those_of_other_steps(
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 def test_losses_equal_those_of_recorded_steps(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the first steps, before an optimizer has said what it holds."""
-    monkeypatch.setattr(Budget, "lets_pass", lambda self, tells=False, several=False: 0)
+    monkeypatch.setattr(Budget, "next_fast_path_steps", lambda self, deferred=False, multiprocess=False: 0)
     recorded, counted = steps_of(loop, Settings())[0], steps_of(loop, Settings("minimal"))[0]
     assert [(s.index, s.loss, s.calls, s.scale) for s in counted] == [
         (s.index, s.loss, s.calls, s.scale) for s in recorded
@@ -384,7 +386,7 @@ def test_durations_cover_the_time_between_backward_calls(brief: None) -> None:
     ends: list[float] = []
     begin = time.perf_counter()
     steps, session, _ = steps_of(loop, Settings("minimal"))
-    assert session.budget.told > 20
+    assert session.budget.deferred_records > 20
     assert sum(step.seconds for step in steps) <= time.perf_counter() - begin
     assert all(0 <= step.watching <= step.seconds for step in steps)
     # Each began when the one before was over, and ended after its backward: the ends are in between.
@@ -425,33 +427,35 @@ def test_deferred_records_need_room_in_the_budget() -> None:
     for length, told in ((5e-5, False), (1e-3, True)):
         budget = Budget(0.05)
         for _ in range(50):
-            budget.step_ended(length + 1e-3, 1e-3, False, False)
-        assert budget.tells() == told
-        assert Budget(None).tells() is False
+            budget.charge_step(length + 1e-3, 1e-3, False, False)
+        assert budget.affords_deferred_records() == told
+        assert Budget(None).affords_deferred_records() is False
     watch = Budget(None, nodes=False)
     for _ in range(50):
-        watch.step_ended(0.021, 1e-3, False, False)
-    assert watch.tells() and watch.lets_pass() == 0 and watch.lets_pass(True) > 1
+        watch.charge_step(0.021, 1e-3, False, False)
+    assert (
+        watch.affords_deferred_records() and watch.next_fast_path_steps() == 0 and watch.next_fast_path_steps(True) > 1
+    )
 
 
 def test_a_stretch_ends_after_half_a_second_or_at_the_next_recorded_step() -> None:
     budget = Budget(None, nodes=False)
     for _ in range(50):
-        budget.step_ended(0.021, 1e-3, False, False)
-        budget.have_passed(1, 0.02, 1e-4)
-    counts = [budget.lets_pass(True) for _ in range(100)]
+        budget.charge_step(0.021, 1e-3, False, False)
+        budget.charge_fast_path_steps(1, 0.02, 1e-4)
+    counts = [budget.next_fast_path_steps(True) for _ in range(100)]
     assert 1.5 * budgets.MAX_DEFERRED_SECONDS / 0.0199 >= max(counts) - 1 > 10 and len(set(counts)) > 5
     paid = Budget(0.05)
     paid.spent = budgets.FREE_SECONDS
     for _ in range(30):
-        paid.step_ended(0.03, 0.01, True, False)
+        paid.charge_step(0.03, 0.01, True, False)
     seen = []
     for _ in range(300):
-        paid.step_ended(0.021, 0.001, False, False)
-        while not paid.wants():
-            count = paid.lets_pass(True)
-            paid.have_passed(count, 0.0201 * count, 1e-4 * count)
+        paid.charge_step(0.021, 0.001, False, False)
+        while not paid.wants_record():
+            count = paid.next_fast_path_steps(True)
+            paid.charge_fast_path_steps(count, 0.0201 * count, 1e-4 * count)
             seen.append(count)
-        paid.step_ended(0.03, 0.01, True, False)
-        assert paid.left - paid._kept < 0.05  # it was not waited for longer than it took to pay
+        paid.charge_step(0.03, 0.01, True, False)
+        assert paid.remaining_seconds - paid._reserve_s < 0.05  # it was not waited for longer than it took to pay
     assert max(seen[-50:]) <= 23  # twice what one costs, and what each pays

@@ -95,7 +95,9 @@ def test_every_kind_has_a_page_and_every_page_is_of_a_kind() -> None:
     assert sorted(PAGES) == sorted(KINDS)
 
 
-@pytest.mark.parametrize(("table", "file"), [("kinds_table", "INDEX"), ("symptoms_sections", "SYMPTOMS")])
+@pytest.mark.parametrize(
+    ("table", "file"), [("kinds_table", "INDEX"), ("roles_table", "INDEX"), ("symptoms_sections", "SYMPTOMS")]
+)
 def test_the_tables_of_kinds_match_the_rules(table: str, file: str) -> None:
     made = runpy.run_path(str(DOCS / "kinds.py"))
     text = made[file].read_text()

@@ -53,12 +53,18 @@ def first_of_each_kind() -> set[str]:
     return {*kinds.pop(None)[::4], *(names[0] for names in kinds.values())}
 
 
-QUICK_CASES = first_of_each_kind()
+LONG_CASES = sorted(first_of_each_kind())
+QUICK_CASES = frozenset(LONG_CASES[::2])
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK_CASES else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+def case(name: str) -> object:
+    """A script of each kind runs before each submission, half of them before each commit."""
+    if name in QUICK_CASES:
+        return name
+    return pytest.param(name, marks=pytest.mark.long if name in LONG_CASES else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [case(name) for name in CASES])
 def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     text = CASES[name].read_text()
     expect = expectation(text)

@@ -30,26 +30,26 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
 def stretches(budget: Budget, steps: int, alone: float, heard: float, passing: float) -> None:
     """Advance `budget` to `steps` steps, none of them recorded."""
     while budget.steps < steps:
-        budget.step_ended(alone + heard, heard, False, False)
-        if count := budget.lets_pass():
-            budget.have_passed(count, count * (alone + passing), count * passing)
+        budget.charge_step(alone + heard, heard, False, False)
+        if count := budget.next_fast_path_steps():
+            budget.charge_fast_path_steps(count, count * (alone + passing), count * passing)
 
 
 @pytest.mark.parametrize("alone", [1e-4, 2e-4, 5e-4, 1e-3, 1e-2])
 def test_steps_that_are_not_recorded_leave_room_in_the_budget(alone: float) -> None:
     budget = Budget(0.05)
     stretches(budget, 50_000, alone, heard=1e-4, passing=5e-6 if alone > 3e-4 else 2e-6)
-    assert budget.spent <= 0.9 * 0.05 * budget.alone
-    assert (budget.passed == 0) == (alone == 1e-2)
+    assert budget.spent <= 0.9 * 0.05 * budget.script_seconds
+    assert (budget.steps_without_record == 0) == (alone == 1e-2)
 
 
 @pytest.mark.parametrize(("alone", "most"), [(1e-4, 1500), (1e-2, 96)])
 def test_shorter_steps_take_the_fast_path_more_often(alone: float, most: int) -> None:
     """A tenth of a second of them, or 64, and half as much again at most."""
     budget = Budget(0.05)
-    budget.step_ended(alone + 1e-2, 1e-2, False, False)
-    budget.have_passed(1, 2 * alone, alone)
-    counts = [budget.lets_pass() for _ in range(50)]
+    budget.charge_step(alone + 1e-2, 1e-2, False, False)
+    budget.charge_fast_path_steps(1, 2 * alone, alone)
+    counts = [budget.next_fast_path_steps() for _ in range(50)]
     assert most / 3 <= min(counts) < max(counts) <= most
 
 
@@ -57,24 +57,24 @@ def test_losses_are_always_read_and_some_steps_recorded_whatever_the_cost() -> N
     budget = Budget(0.05)
     recorded = 0
     for _ in range(500):
-        budget.step_ended(3e-4, 1e-4, recorded=budget.wants(), inspecting=False)
-        recorded += budget.wants()
-        count = budget.lets_pass()
+        budget.charge_step(3e-4, 1e-4, recorded=budget.wants_record(), inspected=False)
+        recorded += budget.wants_record()
+        count = budget.next_fast_path_steps()
         assert count
-        budget.have_passed(count, count * 2.2e-4, count * 2e-5)  # a tenth of the time
+        budget.charge_fast_path_steps(count, count * 2.2e-4, count * 2e-5)  # a tenth of the time
     assert recorded > 50
-    passing = 2e-5 * budget.passed
-    assert budget.spent - passing <= 0.05 * budget.alone < passing
+    passing = 2e-5 * budget.steps_without_record
+    assert budget.spent - passing <= 0.05 * budget.script_seconds < passing
 
 
 def test_a_short_stretch_has_little_weight_in_the_estimate_of_a_step() -> None:
     """Each stretch has a price of its own, of steps that take 10 us."""
     budget = Budget(0.05)
-    budget.step_ended(1e-3, 1e-4, False, False)
+    budget.charge_step(1e-3, 1e-4, False, False)
     for _ in range(30):
         for steps in (60, 60, 2):
-            assert budget.lets_pass()
-            budget.have_passed(steps, steps * 1e-3, steps * 1e-5 + 1e-4)
+            assert budget.next_fast_path_steps()
+            budget.charge_fast_path_steps(steps, steps * 1e-3, steps * 1e-5 + 1e-4)
 
 
 @pytest.mark.parametrize("rest", [0.5, float("inf")])  # whether steps pass
@@ -91,9 +91,9 @@ def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monke
 
     trace, session, _ = watched(1e-9, run)
     assert [(found.kind, found.step) for found in trace.findings] == [("nonfinite-forward", bad)]
-    assert session.budget.explained <= budgets.MAX_CONSECUTIVE_BAD_LOSSES
+    assert session.budget.diagnosed_failures <= budgets.MAX_CONSECUTIVE_BAD_LOSSES
     assert (
-        session.budget.only_counted
+        session.budget.undiagnosed_bad_losses
         == steps - bad - budgets.MAX_CONSECUTIVE_BAD_LOSSES
         == trace.coverage.observed.only_counted
     )
@@ -101,10 +101,10 @@ def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monke
     late = [step for step in trace.steps if step.index >= bad + budgets.MAX_CONSECUTIVE_BAD_LOSSES]
     assert not any(step.backwards for step in late)  # nothing is recorded of them
     free = Budget(0.05)
-    free.explained, free.spent = budgets.MAX_EXPLAINED_FAILURES, 0.01
-    assert not free.explains  # nothing to spend
-    free.alone = 1.0
-    assert free.explains
+    free.diagnosed_failures, free.spent = budgets.MAX_EXPLAINED_FAILURES, 0.01
+    assert not free.may_diagnose  # nothing to spend
+    free.script_seconds = 1.0
+    assert free.may_diagnose
 
 
 @pytest.mark.parametrize("passes", [True, False])
@@ -126,26 +126,26 @@ def test_a_loss_that_recovered_is_diagnosed_again(passes: bool, monkeypatch: pyt
     trace, session, _ = watched(1e-9, run)
     told = {call.step for call in trace.backwards if any(root.bad for root in call.roots)}
     assert told == {40, 41, 42, 60, 61, 62}
-    assert session.budget.only_counted == len(bad - told) == trace.coverage.observed.only_counted
+    assert session.budget.undiagnosed_bad_losses == len(bad - told) == trace.coverage.observed.only_counted
 
 
 def test_a_scaler_that_searches_for_its_factor_is_still_diagnosed() -> None:
     budget = Budget(0.05)
     for _ in range(30):
-        budget.bad_loss(scaled=True)
-    assert not budget.only_counts
-    budget.bad_loss(scaled=False)
-    assert budget.only_counts and not budget.wants()
+        budget.count_diagnosed_loss(scaled=True)
+    assert not budget.only_counts_bad_losses
+    budget.count_diagnosed_loss(scaled=False)
+    assert budget.only_counts_bad_losses and not budget.wants_record()
     for step in (31, 31, 32):
-        budget.count_bad_loss(step)
-    budget.good_loss()
-    assert not budget.only_counts and budget.only_counted == 2
+        budget.count_undiagnosed_loss(step)
+    budget.note_finite_loss()
+    assert not budget.only_counts_bad_losses and budget.undiagnosed_bad_losses == 2
 
 
 def test_the_number_of_fast_path_steps_has_no_period() -> None:
     budget = Budget(0.05)
-    budget.step_ended(2e-4, 1e-4, False, False)
-    counts = {budget.lets_pass() for _ in range(200)}
+    budget.charge_step(2e-4, 1e-4, False, False)
+    counts = {budget.next_fast_path_steps() for _ in range(200)}
     assert len(counts) > 10 and max(counts) <= 1.5 * budgets.MAX_FAST_PATH_STEPS
 
 
@@ -153,14 +153,14 @@ def test_recorded_steps_stay_within_the_budget() -> None:
     budgets.MAX_STEPS_BETWEEN_RECORDED = 1000
     budget = Budget(0.05)
     assert sum(spend(budget, 100, alone=0.01, recorded=0.02))
-    assert budget.passed == 0
+    assert budget.steps_without_record == 0
 
 
 @pytest.mark.parametrize("kind", [*(one for one in SPOILS if one != "nonfinite-backward"), "second-backward"])
 def test_errors_in_fast_path_steps_are_reported_like_in_other_steps(kind: str) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e-9, lambda: train(Net(), kind))
-    assert session.budget.passed > 20 and session.budget.recorded < 20
+    assert session.budget.steps_without_record > 20 and session.budget.recorded_steps < 20
     assert type(alone) is type(raised) and str(alone) == str(raised)
     best, found = every.findings[0], some.findings[0]
     assert (found.kind, found.step) == (best.kind, best.step) == (kind, AT)
@@ -181,7 +181,7 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True))
     assert torch.equal(torch.rand(1), after[0])
     assert session.budget.steps == session.schedule.steps.index == STEPS and session.calls == STEPS
-    assert trace.coverage.observed.passed == session.budget.passed > 20
+    assert trace.coverage.observed.passed == session.budget.steps_without_record > 20
     assert "were too short: their losses were checked and not kept" in trace.coverage.summary
     assert torch.autograd._engine_run_backward is engine_calls.own  # type: ignore[attr-defined]
 
@@ -246,7 +246,7 @@ def test_steps_are_counted_in_loops_of_all_kinds(make: Callable[[nn.Module], Cal
         session.stop()
         assert session.error is None, repr(session.error)
         counts.append((session.schedule.steps.index, session.calls))
-    assert counts[0] == counts[1] and session.budget.passed > 20 and session.budget.steps == 60
+    assert counts[0] == counts[1] and session.budget.steps_without_record > 20 and session.budget.steps == 60
 
 
 def test_a_pause_ends_a_stretch_of_fast_path_steps() -> None:
@@ -255,9 +255,9 @@ def test_a_pause_ends_a_stretch_of_fast_path_steps() -> None:
     session.start()
     for _ in range(10):
         step()
-    assert session.schedule.steps.passing > 1
+    assert session.schedule.steps.fast_path_left > 1
     session.pause()
-    assert session.schedule.steps.passing == 0 and session.budget.steps == 10
+    assert session.schedule.steps.fast_path_left == 0 and session.budget.steps == 10
     for _ in range(10):
         step()
     session.resume()
@@ -290,7 +290,7 @@ def test_an_optimizer_that_overwrites_a_saved_tensor_is_named_in_fast_path_steps
         assert raised is not None
         found = trace.findings[0]
         assert found.kind == "inplace" and any("optimizer.step()" in site.site.text for site in found.sites)
-    assert session.budget.passed > begin / 2
+    assert session.budget.steps_without_record > begin / 2
 
 
 # What begins late and stays
@@ -305,24 +305,24 @@ def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_reserve_is_spent_on_requested_steps(only_asked_for: None) -> None:
     budget = Budget(1e-9)
-    budget.step_ended(1.0, 0.5, True, False)
-    assert not budget.wants() and budget.affords
-    before = budget.left - budget._kept
-    budget.step_ended(1.0, 0.5, True, True, asked=True)
-    assert budget.left - budget._kept == pytest.approx(before)
+    budget.charge_step(1.0, 0.5, True, False)
+    assert not budget.wants_record() and budget.covers_requests
+    before = budget.remaining_seconds - budget._reserve_s
+    budget.charge_step(1.0, 0.5, True, True, requested=True)
+    assert budget.remaining_seconds - budget._reserve_s == pytest.approx(before)
 
 
 def test_steps_after_something_new_are_requested_as_soon_as_the_budget_allows(only_asked_for: None) -> None:
     session = Session(Collector(), Settings(budget=1e-9))
     attention, budget = session.schedule.policy.inspections, session.budget
-    budget.step_ended(1.0, 0.5, True, False)
-    attention.something_new(10)
+    budget.charge_step(1.0, 0.5, True, False)
+    attention.inspect_after(10)
     seen, skipped = [], 0
     for step in range(11, 100):
-        assert attention.room(step, budget) > 0
+        assert attention.steps_until_request(step, budget) > 0
         if 15 <= step < 20:  # it cannot be paid
             budget.spent += 2e6
-        if attention.wanted(step, session.settings, budget):
+        if attention.wants_record(step, session.settings, budget):
             attention.begin_step(step, session.settings, True)
             seen.append(step)
         elif step in (17, 25):
@@ -354,7 +354,7 @@ def late(steps: int, at: int, how: str) -> None:
 def test_faults_that_begin_in_a_fast_path_step(how: str, only_asked_for: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "GRADIENT_CHECK_FRACTION", float("inf"))
     some, session, _ = watched(1e-9, lambda: late(170, 100, how))
-    assert session.budget.passed > 40 and session.budget.recorded < 60
+    assert session.budget.steps_without_record > 40 and session.budget.recorded_steps < 60
     best = some.findings[0]
     assert (best.kind, best.step) == (how, 100)
     if how == "second-backward":
@@ -382,7 +382,7 @@ def test_graphs_retained_since_a_fast_path_step_are_found(penalty: bool) -> None
     """Some of those that pass are marked; with calls of ``grad`` between them too."""
     log: list[torch.Tensor] = []
     trace, session, _ = watched(1e-9, lambda: keeps(log, penalty))
-    assert session.budget.passed > 300 and session.budget.recorded < 20
+    assert session.budget.steps_without_record > 300 and session.budget.recorded_steps < 20
     found = next(f for f in trace.findings if f.kind == "graph-retained")
     assert "log (a list)" in found.title
     (held,) = [site.site for site in found.sites if site.role == "held"]
@@ -392,7 +392,7 @@ def test_graphs_retained_since_a_fast_path_step_are_found(penalty: bool) -> None
 def test_freed_graphs_are_not_reported_as_retained() -> None:
     latest: deque[torch.Tensor] = deque(maxlen=2)
     trace, session, _ = watched(1e-9, lambda: keeps(latest, True))  # type: ignore[arg-type]
-    assert session.budget.passed > 300
+    assert session.budget.steps_without_record > 300
     assert [(f.kind, f.parameters) for f in trace.findings] == [("none-grad", ("second.weight", "second.bias"))]
 
 
@@ -433,7 +433,7 @@ def test_parameters_to_sample_belong_to_an_optimizer_that_is_alive() -> None:
     for _ in range(3):
         net(torch.randn(5, 4)).square().mean().backward()
         optimizer.step()
-    sampled = session.schedule.steps.some_held()
+    sampled = session.schedule.steps.sample_parameters()
     session.stop()
     assert [id(p) for p in sampled] == [id(p) for p in [*net.parameters()][:4]]
 
@@ -459,7 +459,7 @@ def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
     trace, session, _ = watched(1e-9, loop)
     if ids[0] != ids[1]:
         pytest.skip("this allocator gives no optimizer the id of a freed one")
-    assert session.error is None and session.budget.passed > 60
+    assert session.error is None and session.budget.steps_without_record > 60
     assert trace.findings == []
     assert all(p.trained for p in trace.facts.parameters)
 
@@ -467,4 +467,4 @@ def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
 def test_a_new_model_and_optimizer_during_fast_path_steps() -> None:
     trace, session, _ = watched(1e-9, lambda: [train(Net()) for _ in range(3)])
     assert session.schedule.steps.index == session.budget.steps == 3 * STEPS
-    assert session.budget.passed > 60 and trace.findings == []
+    assert session.budget.steps_without_record > 60 and trace.findings == []

@@ -125,7 +125,7 @@ def test_a_module_that_is_imported_is_no_collective() -> None:
             return code.co_filename == __file__
 
     waiting, seen = CollectiveWaitWatcher(Frames()), []  # type: ignore[arg-type]
-    scope: dict[str, Any] = {"sys": sys, "look": lambda frame: seen.append(waiting._where(frame)[1])}
+    scope: dict[str, Any] = {"sys": sys, "look": lambda frame: seen.append(waiting._place_and_collective(frame)[1])}
     exec(compile(MODULE, f"{code_objects.COLLECTIVES}a_module.py", "exec"), scope)
     scope["all_reduce"]()
     assert seen == ["", "all_reduce"]

@@ -75,7 +75,7 @@ def test_a_write_in_a_step_that_passed(tmp_path: Path, name: str, monkeypatch: p
     """A fast-path step records no ops, so the line is never certain."""
     monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
     monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
-    monkeypatch.setattr(budgets.Budget, "lets_pass", lambda *_, **__: 1000)  # however long a step takes here
+    monkeypatch.setattr(budgets.Budget, "next_fast_path_steps", lambda *_, **__: 1000)  # however long a step takes here
     found, line = found_in(tmp_path, name, 200, 1e-9)
     assert (mutated_line(found), found.confidence) == (line, "likely")
     assert any(f"train.py:{line} " in place for place in found.evidence["candidates"])

@@ -230,7 +230,7 @@ def test_activations_that_retain_gradients_are_found_on_any_node(make) -> None:
     y = (h * 3).sum()
     line = bp.linearize(y, x)
     line.vjp(), line.jvp()
-    with mock.patch.object(retain_grad, "retaining", side_effect=AssertionError("a search")):
+    with mock.patch.object(retain_grad, "activations_retaining_gradient", side_effect=AssertionError("a search")):
         line.vjp(), bp.vjp(y, x)  # no tensor retains its gradient, so there is no search
     h.retain_grad()
     y.backward(retain_graph=True)
@@ -247,7 +247,7 @@ def test_the_search_for_retained_gradients_scans_all_objects_once() -> None:
     y = late.sum()
     gc.collect()  # all of them are old now
     bp.vjp(y, x)
-    with mock.patch.object(retain_grad, "retaining", side_effect=AssertionError("a search")):
+    with mock.patch.object(retain_grad, "activations_retaining_gradient", side_effect=AssertionError("a search")):
         bp.vjp(y, x)
         (second := x.tanh()).retain_grad()
         bp.vjp((second * first).sum(), x)
@@ -256,7 +256,7 @@ def test_the_search_for_retained_gradients_scans_all_objects_once() -> None:
     assert first.grad is None and second.grad is None and late.grad is None
     late_id = id(late)
     del late
-    assert all(id(tensor) != late_id for tensor in retain_grad.retaining())
+    assert all(id(tensor) != late_id for tensor in retain_grad.activations_retaining_gradient())
     bp.vjp(y, x)  # more was counted than has a Python object
     assert first.grad is None
 

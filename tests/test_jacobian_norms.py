@@ -14,6 +14,7 @@ from torch import nn
 import backprobe as bp
 from backprobe.user_tools.derivatives import progress as progress_module
 from backprobe.user_tools.derivatives.intervals import chi_square_quantile, student_quantile
+from backprobe.user_tools.derivatives.results import table
 
 #: Singular values squared, by name: how fast the spectrum falls.
 SPECTRA = {
@@ -268,6 +269,61 @@ def test_too_few_steps_are_reported() -> None:
     found = bp.spectral_norm(*linear(matrix("flat", 80, 80)), max_steps=3, tolerance=1e-12)
     assert not found.converged and "NOT converged after 3 steps" in repr(found)
     assert found.value <= float(torch.linalg.svdvals(matrix("flat", 80, 80))[0])
+
+
+@pytest.mark.parametrize("k, second", [(1, True), (3, True), (2, False)])
+def test_a_limit_of_time_gives_lower_bounds_and_a_warning(k: int, second: bool) -> None:
+    a = matrix("flat", 80, 80)
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return a @ x
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            return g @ a
+
+    with pytest.warns(UserWarning, match=r"spectral_norm stopped after .* s, .*: the singular values are lower bounds"):
+        y, x = linear(a)
+        found = bp.spectral_norm(y if second else Product.apply(x), x, k, max_seconds=1e-9, tolerance=1e-12)
+    assert ("rows of the Jacobian" in found.note) is not second  # built row by row where there are no JVPs
+    assert not found.converged and "NOT converged" in repr(found) and "stopped after" in repr(found)
+    values = torch.linalg.svdvals(a)
+    assert 1 <= len(found.singular_values) <= k
+    assert bool((found.singular_values <= values[: len(found.singular_values)] * (1 + 1e-9)).all())
+    assert found.frobenius is None and math.isnan(found.stable_rank)
+
+
+def test_tensors_are_chosen_by_name() -> None:
+    acts = transformer()
+    y, x = acts["block.2"], acts["in"]
+    assert bp.jacobian_norm(acts, "block.2", "in").value == bp.jacobian_norm(y, x).value
+    per = bp.jacobian_norm(acts, "block.2", "in", per="token")
+    assert torch.equal(per.value, bp.jacobian_norm(y, x, per="token").value)
+    with pytest.raises(bp.BackprobeError, match=r"no tensor 'block.9'; names are like 'block\.\d'"):
+        bp.jacobian_norm(acts, "block.2", "block.9")
+    with pytest.raises(bp.BackprobeError, match="give a mapping of tensors and two names"):
+        bp.jacobian_norm(y, x, "in")
+
+
+def test_matrices_print_with_the_names_of_rows_and_columns() -> None:
+    values = torch.tensor([[1.0, math.nan], [12.34567, 0.5]], dtype=torch.float64)
+    assert table(values, ["a", "block.2"], ["in", "x"]) == [
+        "              in    x",
+        "  a            1    -",
+        "  block.2  12.35  0.5",
+    ]
+    rows = table(torch.ones(20, 9), [str(i) for i in range(20)], [str(i) for i in range(9)])
+    assert len(rows) == 18 and rows[-1] == "  ... the first 16 rows and 8 columns of 20 x 9; all are in .value"
+    acts = transformer()
+    lines = repr(bp.sensitivity({"in": acts["in"], "": acts["block.2"]}, between=True, products=2)).splitlines()
+    assert lines[2].split() == ["in", "(model)"] and lines[3].split()[0] == "in" and lines[4].split()[0] == "(model)"
+    tokens = bp.jacobian_norm(acts["block.2"], acts["in"], per="token")
+    assert repr(tokens).splitlines()[1].split() == [w for j in range(5) for w in ("x", str(j))]
+    samples = bp.jacobian_norm(acts["block.2"], acts["in"], per="sample")
+    assert repr(samples).splitlines()[1].split() == ["0"]
 
 
 def test_spectral_vectors_have_the_shapes_of_the_tensors() -> None:

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import LoadedRate, ZeroRate
+from backprobe.records import LoadedRate, NegativeRate, ZeroRate
 
 
 def trained(
@@ -115,3 +115,29 @@ def test_a_loaded_rate_that_stays() -> None:
 
 def test_a_rate_that_a_scheduler_changes_is_not_left_over() -> None:
     assert second_stage(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)) == []
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_rate_that_a_schedule_takes_below_zero(maximize: bool) -> None:
+    model = nn.Linear(4, 1)
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, maximize=maximize)
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
+    for _ in range(30):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    facts = collector.trace(session).facts
+    found = facts.of(NegativeRate)
+    assert facts.of(ZeroRate) == ()  # a negative rate is not zero
+    if maximize:
+        assert found == ()
+        return
+    (one,) = found
+    assert (one.step, one.steps, one.groups, one.of, one.scheduler) == (21, 9, 1, 1, "LambdaLR")
+    assert one.lowest == pytest.approx(-0.45e-3) and one.given is not None and "1 - step / 20" in one.given.text

@@ -24,7 +24,7 @@ from torch import optim
 
 from backprobe.observe.ledger import changes
 from backprobe.observe.ledger.account import Account
-from backprobe.observe.ledger.changes import MAX_MEASURED_ELEMENTS, MeasuredChange, StepChanges, keep
+from backprobe.observe.ledger.changes import MAX_MEASURED_ELEMENTS, MeasuredChange, StepChanges, add_change
 from backprobe.records import LedgerChanges, WeightChange
 from backprobe.traces.ledger import change_cells
 
@@ -193,7 +193,7 @@ def measured(optimizer: Any, parameters: list[Any], act: Callable[[], None], ste
     accounts = [Account(p, None) for p in parameters]  # type: ignore[arg-type]
     began = StepChanges(optimizer, accounts)
     act()
-    found = began.ended(step)
+    found = began.measure(step)
     return [found[account] for account in accounts if account in found]
 
 
@@ -385,12 +385,12 @@ def test_a_step_of_zero_and_one_that_rounds_away() -> None:
 def test_changes_are_kept_in_a_bounded_number() -> None:
     account = Account(with_gradient(3), None)  # type: ignore[arg-type]
     for step in range(10_000):
-        keep(account, WeightChange(step, 1.0, 1.0), 4)
+        add_change(account, WeightChange(step, 1.0, 1.0), 4)
         assert len(account.changes) <= changes.MAX_CHANGES_EACH
     assert account.changes[0].step == 0 and account.changes[-1].step == 9999
     many = Account(with_gradient(3), None)  # type: ignore[arg-type]
     for step in range(100):
-        keep(many, WeightChange(step, 1.0, 1.0), 5000)
+        add_change(many, WeightChange(step, 1.0, 1.0), 5000)
     assert [one.step for one in many.changes] == [0, 99]
 
 
@@ -414,7 +414,7 @@ def test_nothing_is_kept_alive_of_a_step_that_raises() -> None:
     began = StepChanges(optimizer, [Account(p, None) for p in model.parameters()])  # type: ignore[arg-type]
     gone = [weakref.ref(p) for p in model.parameters()]
     del model, optimizer
-    assert [one() for one in gone] == [None] * 4 and began.ended(0) == {}
+    assert [one() for one in gone] == [None] * 4 and began.measure(0) == {}
 
 
 CHANGE = WeightChange(3, 2.0, 0.1, 0.08, 0.05, 0.0, 0.75, 0.25, 0.0, 1e-9)

@@ -80,17 +80,14 @@ def test_norms_are_those_of_the_gradients(tmp_path):
 
 RANKS = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp
-def main(rank, port):
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def main(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     net = torch.nn.Linear(2, 1)
     net(torch.ones(3, 2)).sum().backward()
     dist.destroy_process_group()
 if __name__ == "__main__":
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(main, (port,), nprocs=2)
+    import os
+    mp.spawn(main, (os.path.abspath("store"),), nprocs=2)
 """
 
 

@@ -137,9 +137,9 @@ def test_of_large_parameters_some_elements_stand_for_all(monkeypatch: Any) -> No
         p.grad = None
         micro.restart(True)
         for gradient in gradients:
-            micro.begins()
+            micro.call_begins()
             p.grad = gradient.clone() if p.grad is None else p.grad + gradient
-            micro.over()
+            micro.call_returned()
         numbers = noise.Numbers()
         micro.add_quantities("SGD", None, numbers)
         numbers.send()

@@ -44,6 +44,14 @@ CASES = {
         "with torch.inference_mode():\n    h = net(x)[:, :4] * 1\nout = net(h)",
         *("grad-mode-disabled", "torch.inference_mode()", "out = net(h)"),
     ),
+    "copied": (
+        "import copy\nnet.kept = net(x)\ncopy.deepcopy(net)\nout = net.kept",
+        *("forward-error", "copy.deepcopy(net)", "net.kept = net(x)"),
+    ),
+    "copied_from_a_list": (
+        "import copy\nnet.kept = [net(x)]\ncopy.deepcopy(net)\nout = net.kept[0]",
+        *("forward-error", "copy.deepcopy(net)", "net.kept = [net(x)]"),
+    ),
     "flag": ("h = net(x)\nh.requires_grad = False\nout = net(x)", "forward-error", "requires_grad = False", "h = net"),
     "out": (
         "buffer = torch.empty(3, 8)\ntorch.mul(net(x), 2, out=buffer)\nout = buffer",

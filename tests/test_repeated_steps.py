@@ -27,12 +27,12 @@ from backprobe.source.new_lines import SHOWS
 
 def spend(budget: Budget, steps: int, alone: float, whole: float, backward: float) -> list[str]:
     """Return how each of `steps` steps was recorded, if any of them may repeat."""
-    budget.may_repeat = True
+    budget.can_record_backward_only = True
     kinds = []
     for _ in range(steps):
-        kind = "" if not budget.wants() else "backward" if budget.repeats else "whole"
+        kind = "" if not budget.wants_record() else "backward" if budget.next_is_backward_only else "whole"
         mine = {"": 0.0, "backward": backward, "whole": whole}[kind]
-        budget.step_ended(alone + mine, mine, bool(kind), False, repeats=kind == "backward")
+        budget.charge_step(alone + mine, mine, bool(kind), False, backward_only=kind == "backward")
         kinds.append(kind)
     return kinds
 
@@ -46,11 +46,13 @@ def test_the_budget_is_split_between_backward_only_and_complete_records() -> Non
         and abs(whole - budgets.FREE_SECONDS * (1 - budgets.RESERVED_FRACTION) - backward) <= 0.04
     )
     assert (
-        0.9 * (budgets.FREE_SECONDS + 0.05 * budget.alone)
+        0.9 * (budgets.FREE_SECONDS + 0.05 * budget.script_seconds)
         <= budget.spent
-        <= budgets.FREE_SECONDS + 0.05 * budget.alone + 0.04
+        <= budgets.FREE_SECONDS + 0.05 * budget.script_seconds + 0.04
     )
-    assert budget.repeated == kinds.count("backward") and budget.recorded == budget.repeated + kinds.count("whole")
+    assert budget.backward_only_steps == kinds.count(
+        "backward"
+    ) and budget.recorded_steps == budget.backward_only_steps + kinds.count("whole")
     late = [i for i, kind in enumerate(kinds) if kind == "whole" and i > 2000]
     for phases in range(2, 6):
         counts = [sum(i % phases == phase for i in late) for phase in range(phases)]
@@ -69,12 +71,12 @@ def test_one_step_in_a_thousand_is_recorded_completely_whatever_the_cost() -> No
 
 def test_new_graphs_increase_the_wait_until_the_next_attempt() -> None:
     budget = Budget(0.05)
-    budget.may_repeat = True
+    budget.can_record_backward_only = True
     tries: list[int] = []
     for step in range(3000):
-        budget.step_ended(0.02, 0.01, True, False)
-        if budget.repeats:
-            budget.was_like_none()
+        budget.charge_step(0.02, 0.01, True, False)
+        if budget.next_is_backward_only:
+            budget.note_unmatched_graph()
             tries.append(step)
     gaps = [b - a for a, b in itertools.pairwise(tries)]
     assert 4 < len(tries) < 12 and gaps == sorted(gaps)
@@ -88,11 +90,11 @@ def repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is recorded; of all but one in ten the backward alone, where that may be."""
 
     def may(budget: Budget) -> bool:
-        known = budget.share is not None and budget.may_repeat and budget.cost is not None
-        return known and budget.steps >= budget._whole_until and budget._since_whole < 9
+        known = budget.share is not None and budget.can_record_backward_only and budget.full_record_cost is not None
+        return known and budget.steps >= budget._full_records_until and budget._steps_since_full_record < 9
 
-    monkeypatch.setattr(Budget, "repeats", property(may))
-    monkeypatch.setattr(Budget, "wants", lambda budget: True)
+    monkeypatch.setattr(Budget, "next_is_backward_only", property(may))
+    monkeypatch.setattr(Budget, "wants_record", lambda budget: True)
     monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
 
 
@@ -215,7 +217,7 @@ def test_a_backward_only_record_equals_that_of_a_complete_step(
         sink, session = recorded(make(), budget)
         sinks.append(sink)
     whole, some = sinks
-    assert session.budget.repeated > 0.5 * session.budget.steps
+    assert session.budget.backward_only_steps > 0.5 * session.budget.steps
     assert whole.steps == some.steps and whole.calls.keys() == some.calls.keys()
     for index, call in whole.calls.items():
         other = some.calls[index]
@@ -237,7 +239,7 @@ def test_bits_are_the_same_and_nothing_remains(make: Callable[[], Callable[[], A
         loop = make()
         if watch:
             _, session = recorded(loop, 1e9)
-            assert session.budget.repeated and not session.schedule.state.attached
+            assert session.budget.backward_only_steps and not session.schedule.state.attached
         else:
             torch.manual_seed(0)
             loop()
@@ -261,7 +263,7 @@ def _tensors(held: Any) -> list[torch.Tensor]:
 def test_failures_are_reported_like_with_complete_records(kind: str, repeats: None) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e9, lambda: train(Net(), kind))
-    assert session.budget.repeated > 20
+    assert session.budget.backward_only_steps > 20
     assert type(alone) is type(raised) and str(alone) == str(raised)
     best, found = every.findings[0], some.findings[0]
     assert (found.kind, found.step) == (best.kind, best.step) == (kind, AT)
@@ -275,7 +277,7 @@ def test_a_healthy_run_has_no_findings_and_counts_its_repeating_steps(repeats: N
     trace, session, raised = watched(1e9, lambda: train(Net()))
     assert raised is None and trace.findings == [] and not trace.coverage.gaps
     known = trace.coverage.observed
-    assert known.recorded == known.steps == STEPS and known.repeated == session.budget.repeated > 20
+    assert known.recorded == known.steps == STEPS and known.repeated == session.budget.backward_only_steps > 20
 
 
 def test_a_gradient_that_turns_nonfinite_with_the_same_graph_has_its_line(repeats: None) -> None:
@@ -293,7 +295,7 @@ def test_a_gradient_that_turns_nonfinite_with_the_same_graph_has_its_line(repeat
 
     trace, session, _ = watched(1e9, loop)
     found = trace.findings[0]
-    assert session.budget.repeated > 10
+    assert session.budget.backward_only_steps > 10
     assert (found.kind, found.step) == ("nonfinite-backward", 35)
     assert found.sites[0].site.text == "root = distance.sqrt()"
 
@@ -320,7 +322,7 @@ def other_line_of_the_same_graph() -> Callable[[], Any]:
 def test_a_graph_that_several_lines_can_make_has_no_backward_only_record(repeats: None) -> None:
     sink, session = recorded(other_line_of_the_same_graph(), 1e9)
     whole, _ = recorded(other_line_of_the_same_graph(), None)
-    assert session.budget.repeated <= 3  # before the second line was seen there was one
+    assert session.budget.backward_only_steps <= 3  # before the second line was seen there was one
     for index, call in sink.calls.items():
         if index > 10:
             assert [run.node.site for run in call.nodes] == [run.node.site for run in whole.calls[index].nodes]
@@ -369,7 +371,7 @@ def test_loops_that_need_the_forward_have_complete_records(
     make: Callable[[], Callable[[], Any]], repeats: None
 ) -> None:
     sink, session = recorded(make(), 1e9)
-    assert session.budget.repeated == 0 and session.budget.recorded == session.budget.steps
+    assert session.budget.backward_only_steps == 0 and session.budget.recorded_steps == session.budget.steps
     assert len(sink.calls) == session.calls
 
 
@@ -378,8 +380,8 @@ def test_a_graph_that_always_changes_is_tried_less_and_less_often(repeats: None)
     model = Recurrent()
     loop = loop_of(model, lambda m: m(torch.randn(next(lengths), 4, 3)).square().mean(), steps=100)
     sink, session = recorded(loop, 1e9)
-    assert session.budget.repeated == 0
-    assert session.budget.recorded > 60 and len(sink.calls) == session.budget.recorded
+    assert session.budget.backward_only_steps == 0
+    assert session.budget.recorded_steps > 60 and len(sink.calls) == session.budget.recorded_steps
 
 
 def test_settings_that_need_the_forward_have_complete_records(repeats: None) -> None:
@@ -388,7 +390,7 @@ def test_settings_that_need_the_forward_have_complete_records(repeats: None) -> 
     session.start()
     mlp()()
     session.stop()
-    assert session.error is None and session.budget.repeated == 0
+    assert session.error is None and session.budget.backward_only_steps == 0
 
 
 def test_no_step_repeats_under_a_mode_of_the_script(repeats: None) -> None:
@@ -408,7 +410,7 @@ def test_no_step_repeats_under_a_mode_of_the_script(repeats: None) -> None:
 
         if budget:
             _, session = recorded(loop, budget)
-            assert session.budget.repeated == 0
+            assert session.budget.backward_only_steps == 0
         else:
             loop()
         seen.append(mode.seen)
@@ -421,7 +423,7 @@ def test_a_start_that_fails_leaves_nothing_attached(monkeypatch: pytest.MonkeyPa
     def fails(*_: Any) -> bool:
         raise ValueError("not today")
 
-    monkeypatch.setattr(session.schedule.policy.inspections, "wanted", fails)
+    monkeypatch.setattr(session.schedule.policy.inspections, "wants_record", fails)
     with pytest.raises(ValueError, match="not today"):
         session.start()
     assert torch._C._len_torch_function_stack() == 0

@@ -27,7 +27,7 @@ SAMPLES = 2
 @pytest.fixture(autouse=True)
 def no_search(monkeypatch) -> None:
     """Looking for tensors that keep gradients takes longer than most operators do; test_replay.py tests it."""
-    monkeypatch.setattr(isolation, "retaining", list)
+    monkeypatch.setattr(isolation, "activations_retaining_gradient", list)
 
 
 def graph_of(op, sample):

@@ -16,7 +16,7 @@ from watching import watched
 import backprobe
 from backprobe.comparing.files import read_tape
 from backprobe.observe.op_record.mode import OpRecordingMode
-from backprobe.observe.op_record.space import TensorCopies
+from backprobe.observe.op_record.tensor_copies import TensorCopies
 from backprobe.records import Cut, HookSeen
 from backprobe.source.frames import Frames
 from backprobe.torch_internals.references import MIN_PRUNED_ENTRIES, IdentityMap, tensor_ref
@@ -170,8 +170,8 @@ def test_an_activation_with_the_id_of_a_freed_weight(tmp_path: Path) -> None:
 def test_a_wrapper_with_the_id_of_a_freed_one_has_other_memory() -> None:
     mode = OpRecordingMode(Frames(), lambda: None, IdentityMap(tensor_ref), TensorCopies(0, False), lambda error: None)
     first = with_id(Wrapped(torch.ones(2)))
-    key, memory = mode._key(first), mode._memory(first)
-    assert (key, memory) == (mode._key(first), mode._memory(first))
+    key, memory = mode._layout_key(first), mode._storage_key(first)
+    assert (key, memory) == (mode._layout_key(first), mode._storage_key(first))
     del first
     second = with_id(Wrapped(torch.ones(2)))
-    assert mode._key(second) != key and mode._memory(second) != memory
+    assert mode._layout_key(second) != key and mode._storage_key(second) != memory

@@ -43,7 +43,7 @@ def weight(value: float = 1.0) -> Any:
 def call(*leaves: Any, trouble: bool = False, live: Any = None) -> tuple[Any, Any]:
     """Return a backward call that reached `leaves`, as the tracker of corruption sees it, and its record."""
     graph = SimpleNamespace(leaves=list(enumerate(leaves)))
-    recorded = SimpleNamespace(kind="backward", raised=None, trouble=trouble)
+    recorded = SimpleNamespace(kind="backward", raised=None, has_trouble=trouble)
     return SimpleNamespace(graph=graph, inside=None, live=live or object()), recorded
 
 
@@ -77,11 +77,11 @@ def test_a_line_that_writes_to_another_tensor_did_not_touch_a_gradient(context: 
     tracker.backward_recorded(*call(nn.Parameter(torch.ones(3))))
     read = torch.full((3,), 1.0)
     tracker.grad_read_or_set(with_id(read), False, sys._getframe())
-    touched = len(tracker._touched)
+    touched = len(tracker._gradient_uses)
     del read
     tracker.wrote(torch.Tensor.mul_, [with_id(torch.ones(3))], 0, sys._getframe())
-    assert len(tracker._touched) == touched
-    assert not any(tracker._touched.values())
+    assert len(tracker._gradient_uses) == touched
+    assert not any(tracker._gradient_uses.values())
 
 
 def test_a_gradient_with_the_id_of_the_replaced_one_is_not_read_too_early(context: TrackerContext) -> None:
@@ -91,7 +91,7 @@ def test_a_gradient_with_the_id_of_the_replaced_one_is_not_read_too_early(contex
     leaf.grad = first
     context.recorder.inspecting = True
     tracker.backward_attaching(cast("Any", SimpleNamespace(inside=None, graph=SimpleNamespace(leaves=[(0, leaf)]))))
-    assert tracker._before
+    assert tracker._grads_at_start
     leaf.grad = None
     del first
     second = with_id(torch.ones(3))
@@ -139,7 +139,7 @@ def test_writes_to_another_tensor_are_none_to_a_replica(context: TrackerContext)
     del first
     tracker.wrote(torch.Tensor.mul_, [with_id(torch.ones(3))], 0, sys._getframe())
     tracker.data_assigned(with_id(torch.ones(3)), sys._getframe())
-    assert len(tracker._written) == 1
+    assert len(tracker._writes) == 1
 
 
 def test_a_later_optimizer_is_listed_anew(context: TrackerContext) -> None:
@@ -148,7 +148,7 @@ def test_a_later_optimizer_is_listed_anew(context: TrackerContext) -> None:
     for _ in range(2):
         parameter = nn.Parameter(torch.ones(3))
         optimizer = with_id(torch.optim.SGD([parameter], 1e-3))
-        number, _, tensors = tracker._listed(optimizer)
+        number, _, tensors = tracker._list_tensors(optimizer)
         tracker.optimizer_ended(optimizer)
         assert tensors[0] is parameter
         listed.append(number)
@@ -183,7 +183,7 @@ def test_a_tensor_with_the_id_of_one_that_was_frozen(context: TrackerContext) ->
     for tensor in (thawed, trained):
         leaf = leaves.get(tensor)
         leaf.root, leaf.reached = root, 1
-    assert not tracker._restored_in_part(leaf, tracker._frozen[id(thawed)])
+    assert not tracker._is_partly_thawed(leaf, tracker._frozen_tensors[id(thawed)])
 
 
 def test_calls_of_freed_modules_are_not_those_of_later_ones() -> None:

@@ -175,24 +175,24 @@ def test_gradients_accumulated_for_a_freed_optimizer_are_not_those_of_a_later_on
     due: list[Any] = [(First([nn.Parameter(torch.ones(3))], 1e-3), 0, True)]
     places: Any = SimpleNamespace(due=lambda: due)
     gradients = AccumulatedGradients(places.due, id, lambda roots: (None, True), print, time.time, print)
-    gradients._begins([torch.ones((), requires_grad=True)], (None, False), None)
+    gradients._before_call([torch.ones((), requires_grad=True)], (None, False), None)
     first = due[0][0]
-    assert gradients.take(first) is not None
-    gradients._begins([torch.ones((), requires_grad=True)], (None, False), None)
+    assert gradients.pop_state(first) is not None
+    gradients._before_call([torch.ones((), requires_grad=True)], (None, False), None)
     due.clear()
     del first
-    assert gradients.take(Second([nn.Parameter(torch.ones(3))], 1e-3)) is None
+    assert gradients.pop_state(Second([nn.Parameter(torch.ones(3))], 1e-3)) is None
 
 
 def test_a_parameter_has_no_inputs_of_a_freed_weight() -> None:
     numbers: Any = Numbers()
     layer = nn.Linear(3, 1)
     with_id(layer.weight)
-    Activations._sums(cast("Activations", SimpleNamespace(numbers=numbers)), layer)
+    Activations._note_fan_in(cast("Activations", SimpleNamespace(numbers=numbers)), layer)
     del layer
     weight = with_id(nn.Parameter(torch.ones(3)))
     weight.sum().backward()
-    Parameters(torch.optim.SGD([weight], 1e-3), "SGD", numbers, lambda p: "weight").before()
+    Parameters(torch.optim.SGD([weight], 1e-3), "SGD", numbers, lambda p: "weight").measure_before_step()
     assert numbers.fan_in == {} and numbers.sizes == {"weight": 3}
 
 

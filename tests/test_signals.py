@@ -107,7 +107,7 @@ def test_a_frame_passed_as_an_argument_is_no_signal() -> None:
     ("owner", "method", "budget"),
     [
         (FirstRuns, "look", 1e-9),
-        (StepWatch, "_begins", None),
+        (StepWatch, "_begin_optimizer_step", None),
         (StepWatch, "finish", None),
         (ForwardValues, "graph_op", None),
         (ForwardValues, "flush", None),

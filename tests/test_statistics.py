@@ -385,7 +385,7 @@ def test_a_budget_lowers_the_cadence_and_fast_path_steps_are_measured() -> None:
     session.stop()
     assert session.error is None
     trace = sink.trace(session)
-    assert session.budget.passed + session.budget.told
+    assert session.budget.steps_without_record + session.budget.deferred_records
     steps = trace.statistics.steps
     assert 2 < len(steps) < 200
     assert max(steps) > 100
@@ -402,7 +402,7 @@ def test_the_next_look_comes_soon_where_it_is_asked_for() -> None:
         looks = len(sink.trace(session).statistics)
         if not asked and looks == 20:
             asked = sink.trace(session).statistics.steps[-1]
-            session.context.look_again()
+            session.context.measure_soon()
         elif asked and sink.trace(session).statistics.steps[-1] > asked:
             break
     session.stop()

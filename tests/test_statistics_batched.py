@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.observe.statistics.numbers import FRACTION_SAMPLES, UPDATE_SAMPLES, Numbers, every, zeros
+from backprobe.observe.statistics.numbers import FRACTION_SAMPLES, UPDATE_SAMPLES, Numbers, count_zeros, sample_spacing
 from backprobe.observe.statistics.outputs import MAX_WAITING_OUTPUTS
 from backprobe.observe.statistics.parameters import Parameters
 from backprobe.traces import Statistics
@@ -57,10 +57,10 @@ def test_each_parameter_has_its_own(make: Any) -> None:
         for name, p in net.named_parameters():
             if p.grad is None:
                 continue
-            apart = every(p.numel(), UPDATE_SAMPLES)
+            apart = sample_spacing(p.numel(), UPDATE_SAMPLES)
             moved = (p.detach() - before[name]).flatten()[::apart].double()
             row[f"update_norm|{name}"] = float(moved.norm()) * math.sqrt(p.numel() / moved.numel())
-            further = every(moved.numel(), FRACTION_SAMPLES)
+            further = sample_spacing(moved.numel(), FRACTION_SAMPLES)
             grad, less = p.grad.flatten()[::apart][::further].double(), moved[::further]
             row[f"grad_norm|{name}"] = float(p.grad.double().norm())
             row[f"grad_zeros|{name}"] = float((grad == 0).double().mean())
@@ -190,7 +190,7 @@ def test_units_of_layers_of_different_widths() -> None:
     (got,) = table(sink.trace(session).statistics)
     told = {name: value for name, value in got.items() if name.startswith("dead|")}
     assert told == pytest.approx({"dead|0": 3 / 8, "dead|2": 1 / 5, "dead|4": 1.0})
-    assert zeros([torch.tensor([0.0, 1.0]), torch.zeros(3)]).tolist() == [1, 3]
+    assert count_zeros([torch.tensor([0.0, 1.0]), torch.zeros(3)]).tolist() == [1, 3]
 
 
 def test_deferred_reads_keep_no_layer_alive() -> None:
@@ -200,9 +200,9 @@ def test_deferred_reads_keep_no_layer_alive() -> None:
     p.grad = torch.randn(40, 40)
     numbers = Numbers()
     mine = Parameters(optimizer, "AdamW", numbers, lambda p: "p")
-    mine.before()
+    mine.measure_before_step()
     optimizer.step()
-    mine.after()
+    mine.measure_after_step()
     numbers.send()
     held, seen = [numbers], set()
     for one in held:  # grows as we go

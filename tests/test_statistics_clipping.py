@@ -255,7 +255,7 @@ def test_a_budget_in_whose_steps_calls_pass() -> None:
     session.stop()
     assert session.error is None
     trace = sink.trace(session)
-    assert session.budget.passed + session.budget.told
+    assert session.budget.steps_without_record + session.budget.deferred_records
     curve = trace.statistics.curve("clip_factor", "SGD")
     assert curve[-1][0] > 100
     assert [v for _, v in curve] == pytest.approx([ratios[step] for step, _ in curve], rel=1e-5)

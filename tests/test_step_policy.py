@@ -20,7 +20,7 @@ class Call:
     """The parts of a record of a backward call that the policy reads."""
 
     step: int
-    trouble: bool = False
+    has_trouble: bool = False
     kind: str = "Tensor.backward"
     loss_is_bad: bool = False
 
@@ -72,24 +72,24 @@ def test_the_next_step_is_planned_as_decided_ahead() -> None:
 def test_steps_after_a_failure_explain_it() -> None:
     policy = StepPolicy(Settings())
     for step in range(10):
-        assert not policy.plan(step, lambda: True, False).explains
-    policy.inspections.something_new(9)
-    policy.call_recorded(Call(9, trouble=True), scaled=False)  # type: ignore[arg-type]
+        assert not policy.plan(step, lambda: True, False).diagnoses
+    policy.inspections.inspect_after(9)
+    policy.call_recorded(Call(9, has_trouble=True), scaled=False)  # type: ignore[arg-type]
     plans = [policy.plan(step, lambda: True, False) for step in range(10, 16)]
     assert [plan.inspected for plan in plans] == [True] * 3 + [False] * 3
-    assert [plan.explains for plan in plans] == [True] * 3 + [False] * 3
+    assert [plan.diagnoses for plan in plans] == [True] * 3 + [False] * 3
 
 
 def test_only_the_first_bad_losses_in_a_row_are_explained() -> None:
     policy = StepPolicy(Settings(budget=0.05))
     for step in range(3):
-        assert not policy.budget.only_counts
+        assert not policy.budget.only_counts_bad_losses
         policy.call_recorded(Call(step, loss_is_bad=True), scaled=False)  # type: ignore[arg-type]
-    assert policy.budget.only_counts
+    assert policy.budget.only_counts_bad_losses
     policy.call_recorded(Call(3, kind="autograd.grad"), scaled=False)  # type: ignore[arg-type]
-    assert policy.budget.only_counts
+    assert policy.budget.only_counts_bad_losses
     policy.call_recorded(Call(4), scaled=False)  # type: ignore[arg-type]
-    assert not policy.budget.only_counts
+    assert not policy.budget.only_counts_bad_losses
 
 
 def test_novelty_is_inspected_at_once_then_only_in_much_longer_runs() -> None:

@@ -194,7 +194,7 @@ def spend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_calls(waits: Waits) -> list[str]:
     """The fetches that belong to backward calls, without those for a suspicion or in a close inspection."""
-    others = (":_check ", ":joint_norm ", ":_filtered ", ":number_read ")
+    others = (":_check_op ", ":joint_norm ", ":_filter_by ", ":number_read ")
     return [fetch for fetch in waits.fetches if not any(name in f"{fetch} " for name in others)]
 
 
@@ -215,7 +215,7 @@ def test_nothing_waits_outside_the_fetch(
 @pytest.fixture
 def always_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms of parameters are taken in every step, whatever they cost."""
-    monkeypatch.setattr(samples.Samples, "due", lambda self, first: True)
+    monkeypatch.setattr(samples.Samples, "is_due", lambda self, step, sampled_step: True)
 
 
 @pytest.mark.usefixtures("always_sampled")

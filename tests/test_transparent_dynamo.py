@@ -278,7 +278,7 @@ def test_a_backward_inside_a_compiled_function_is_recorded() -> None:
 def test_a_session_that_begins_in_the_middle_compiles_nothing_again() -> None:
     """Nor does one that ends there, or another one after it; and the graph of the first is known to the others."""
     gc.collect()
-    before, traces = len(compiled_graphs._earlier), []
+    before, traces = len(compiled_graphs._graphs_of_earlier_sessions), []
     net = model()
     compiled = torch.compile(net, backend="aot_eager")
 
@@ -294,12 +294,12 @@ def test_a_session_that_begins_in_the_middle_compiles_nothing_again() -> None:
         if watch is traced:
             traces.append(watching)
     assert count() == 1
-    assert len(compiled_graphs._earlier) - before == 1
+    assert len(compiled_graphs._graphs_of_earlier_sessions) - before == 1
     assert [len(trace.facts.of(RegionRun)) for trace in traces] == [1, 1]
     del compiled, watching, traces  # a session holds what it put a call of its own in the place of
     reset_dynamo()
     gc.collect()
-    assert len(compiled_graphs._earlier) == before
+    assert len(compiled_graphs._graphs_of_earlier_sessions) == before
 
 
 def test_another_thread_changes_nothing_here() -> None:

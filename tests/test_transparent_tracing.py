@@ -348,7 +348,7 @@ def test_which_tensors_have_no_values() -> None:
     functional = torch._to_functional_tensor(x)
     wrapped = TwoTensor(made, made)
     for symbolic in (made, functional, wrapped):
-        assert modes.is_symbolic(symbolic) and modes.hands_off(symbolic, past_ours=True)
+        assert modes.is_symbolic(symbolic) and modes.is_unsafe_to_read(symbolic, ignores_our_modes=True)
     plain = TwoTensor(x, x.clone())
     assert not modes.is_symbolic(plain) and modes.has_dispatch(plain) and not modes.has_dispatch(x)
     assert private.local(made) is None and private.local(wrapped) is None and private.local(plain) is plain

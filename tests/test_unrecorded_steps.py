@@ -104,8 +104,8 @@ def test_profilers_stay_off_after_a_nested_block() -> None:
     look = Profiled()
     with look:
         torch.ones(2).add(1)
-        with private.unprofiled():
-            with private.unprofiled():
+        with private.hide_from_profiler():
+            with private.hide_from_profiler():
                 torch.ones(2).mul(2)
             torch.ones(2).sub(1)
         torch.ones(2).div(2)
@@ -201,14 +201,14 @@ def test_a_failed_scan_for_new_lines_is_an_internal_error(monkeypatch: pytest.Mo
 
 
 def test_remembered_counts_and_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sizes, now = NodeCountHistory(), 0
+    history, now = NodeCountHistory(), 0
     monkeypatch.setattr(node_count_history, "MAX_REMEMBERED_COUNTS", 10)
     monkeypatch.setattr(node_count_history.private, "next_sequence_nr", lambda: now)
     for i in range(3000):
         now += i
-        sizes.as_many()
-        sizes.over()
-    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * node_count_history.MIN_REMEMBERED_CALLS
+        history.begin_call()
+        history.end_call()
+    assert len(history.known_counts) == 10 and len(history.call_ends) <= 2 * node_count_history.MIN_REMEMBERED_CALLS
     monkeypatch.setattr(new_lines, "MAX_CODE_OBJECTS", 30)
     frames = Frames((str(tmp_path),))
     runs = FirstRuns(frames)

@@ -442,7 +442,7 @@ def test_modes_that_are_taken_off_for_a_while_are_put_back() -> None:
         modes.put_dispatch_mode(ours)
         with above:
             assert modes.in_mode_of_others()
-            with modes.undispatched():
+            with modes.hide_from_dispatch_modes():
                 assert not modes.in_mode()
                 two = TwoTensor(torch.ones(2), torch.ones(2))
                 assert bool((two + 1 == 2).all())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -50,10 +52,16 @@ def test_sampled_steps_are_enough(settings: Settings) -> None:
     assert settings.level == "minimal" or found["0.weight"].steps >= 1
 
 
+def test_a_budget_of_nothing_leaves_samples_at_doubling_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backprobe.observe.schedule.samples._clock", itertools.count().__next__)  # a second per sample
+    found = trained((1e-8, 1e-8), steps=70, settings=Settings(budget=1e-9))["0.weight"]
+    assert found.steps >= 7 and found.until >= 35
+
+
 def test_updates_that_become_tiny_and_larger_again() -> None:
     tracker = UpdateSizeTracker(None)  # type: ignore[arg-type]
     for step, update in enumerate((1e-2, 1e-8, 1e-3, 1e-7, 3e-8, 2e-8)):
         tracker.step_ended(Step(step, 0.1, 1.0, (), (ParameterStat("w", 1.0, 0.1, update),)))
-    assert list(tracker.records()) == [TinyUpdates("w", 3, 1e-7, 1e-7, 1e-7, 3)]
+    assert list(tracker.records()) == [TinyUpdates("w", 3, 1e-7, 1e-7, 1e-7, 3, 5)]
     tracker.step_ended(Step(6, 0.1, 1.0, (), (ParameterStat("w", 1.0, 0.1, 1e-2),)))
     assert not list(tracker.records())

@@ -64,18 +64,21 @@ def test_rows_that_learn_now_and_then() -> None:
     assert found(mlp(), lambda out: out[:, : 5 - (next(count) % 8 > 0)].square().mean()) == []
 
 
-def test_units_that_die_later() -> None:
+@pytest.mark.parametrize(("jump", "severity"), [(5.0, "warning"), (0.0, "info")])
+def test_units_that_die_later(jump: float, severity: str) -> None:
+    """Test that dead units are no warning if the loss goes on to fall."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 20), nn.ReLU(), nn.Linear(20, 5))
     count = iter(range(200))
 
     def loss(out: torch.Tensor) -> torch.Tensor:
-        if next(count) == 70:
+        at = next(count)
+        if at == 70:
             with torch.no_grad():
                 model[0].bias[:16] = -100.0
-        return out.square().mean()
+        return out.square().mean() + jump * (at >= 70)
 
-    assert found(model, loss, steps=130) == [("warning", ("0.weight",), list(range(16)))]
+    assert found(model, loss, steps=130) == [(severity, ("0.weight",), list(range(16)))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -224,3 +224,58 @@ def test_a_closure() -> None:
             optimizer.step(closure)
     (found,) = trace.findings
     assert zeroed_by(found) == line_of(TEXT, "<-- by_index")
+
+
+class Rows:
+    """An object whose method is a hook."""
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        self.mask = mask
+
+    def masked(self, grad: torch.Tensor) -> torch.Tensor:
+        return grad * self.mask  # <-- attribute
+
+
+def masked_around(mask: torch.Tensor, other: torch.Tensor) -> Any:
+    return lambda grad: grad * mask  # <-- closure
+
+
+def unmasked(mask: torch.Tensor) -> Any:
+    def hook(grad: torch.Tensor) -> torch.Tensor:
+        assert mask.dim()
+        return grad * 1.0
+
+    return hook
+
+
+def train_some_rows(hook: Any, optimizer: Callable[[Any], torch.optim.Optimizer]) -> Any:
+    """Train rows 4 to 11 of a table: the others have no gradient, with and without a mask."""
+    torch.manual_seed(0)
+    words, out = nn.Embedding(12, 6), nn.Linear(6, 12)
+    words.weight.register_hook(hook)
+    made = optimizer([*words.parameters(), *out.parameters()])
+    ids = torch.arange(4, 12)
+    with backprobe.trace() as trace:
+        for _ in range(24):
+            made.zero_grad()
+            nn.functional.cross_entropy(out(words(ids)), ids).backward()
+            made.step()
+    return [one for one in trace.findings if one.kind == KIND]
+
+
+@pytest.mark.parametrize(
+    ("hook", "line"), [(masked_around(MASK, torch.ones(12, 1)), "closure"), (Rows(MASK).masked, "attribute")]
+)
+def test_rows_of_a_mask_that_have_no_gradient(hook: Any, line: str) -> None:
+    (found,) = train_some_rows(hook, adamw)
+    assert zeroed_by(found) == line_of(TEXT, f"# <-- {line}")
+    assert (found.confidence, found.parameters) == ("likely", ("words.weight",))
+    assert "rows 0 to 3 of words.weight" in found.title and "weight decay" in found.title
+
+
+def test_rows_without_a_gradient_and_without_a_mask_are_not_frozen() -> None:
+    assert train_some_rows(unmasked(MASK), adamw) == []
+    assert train_some_rows(lambda grad: grad * torch.ones(12, 1), adamw) == []
+    assert train_some_rows(masked_around(torch.ones(12, 1), MASK), adamw) == []
+    plain = partial(torch.optim.SGD, lr=0.1)
+    assert train_some_rows(masked_around(MASK, MASK), plain) == []  # nothing moves them

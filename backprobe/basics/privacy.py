@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 #: Replaces a secret.
 MASK = "***"
@@ -144,7 +143,7 @@ def private(text: str) -> str:
     return masked(without_home(text))
 
 
-def private_values(value: object, left: type = bytes) -> Any:
+def private_values(value: object, left: type = bytes) -> object:
     """Apply ``private`` to each text in `value`, made of lists and dicts; values of the type `left` stay."""
     if isinstance(value, str):
         return private(value)

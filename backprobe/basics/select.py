@@ -16,7 +16,7 @@ from .errors import BackprobeError
 Selection = str | re.Pattern[str] | Callable[[str, Any], bool] | Iterable[Any] | None
 
 
-def selector(select: Selection) -> Callable[[str, Any], bool]:
+def selector(select: Selection) -> Callable[[str, object], bool]:
     """Return a predicate of name and object for any form of selection.
 
     Raises:

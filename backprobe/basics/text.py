@@ -54,8 +54,8 @@ def few(names: Sequence[str], most: int = 3) -> str:
 
 
 def op_in_text(op: str) -> str:
-    """Return how a sentence calls an operation: ``data`` would be taken for the data."""
-    return ".data" if op == "data" else op
+    """Return how a sentence calls an operation: ``data`` and ``tensor`` alone would be taken for the thing."""
+    return {"data": ".data", "tensor": "torch.tensor(...)"}.get(op, op)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -37,6 +37,25 @@ NO_GRAD_VIEW, CUSTOM_VIEW = "view was created in no_grad mode", "created inside 
 INFERENCE_WRITTEN = "Inplace update to inference tensor"
 #: Autograd refused the argument ``out`` of an op, and a change of ``requires_grad`` of a tensor that an op made.
 OUT_REFUSED, FLAG_REFUSED = "functions with out=... arguments don't support", "change requires_grad flags of leaf"
+#: Optimizers: a scheduler was stepped more often than it is made for; a loaded state is of other groups; a gradient is
+#: sparse; no parameters were given, or one that is no leaf, or one twice; a scheduler resumes on a new optimizer.
+SCHEDULE_OVER = re.compile(r"Tried to step (\d+) times\. The specified number of total steps is (\d+)")
+OTHER_GROUPS, OTHER_GROUP = "a different number of parameter groups", "doesn't match the size of optimizer's group"
+SPARSE_GRADIENT = "does not support sparse gradients"
+NO_PARAMETERS, NO_LEAF, GIVEN_TWICE = (
+    "optimizer got an empty parameter list",
+    "can't optimize a non-leaf Tensor",
+    "parameters appear in more than one parameter group",
+)
+NO_FIRST_RATE = "param 'initial_lr' is not specified"
+#: A method of an optimizer or scheduler was called without an argument; which.
+ARGUMENT_MISSING = re.compile(r"step\(\) missing 1 required positional argument: '(\w+)'")
+#: A gradient scaler: a second ``unscale_`` or ``step`` before ``update``, gradients in half precision, no gradients.
+UNSCALED_TWICE, STEPPED_TWICE = "unscale_() has already been called", "step() has already been called"
+UNSCALED_LATE, HALF_GRADIENTS = "unscale_() is being called after step()", "unscale FP16 gradients"
+NOTHING_UNSCALED = "No inf checks were recorded"
+#: ``copy.deepcopy`` met a tensor with a graph; the method of the tensor that raises.
+NOT_COPIED, COPIES = "support the deepcopy protocol", "__deepcopy__"
 #: An op wrote in place to the view of a module's output that a full backward hook creates.
 HOOKED_VIEW, WRITTEN_VIEW = "BackwardHookFunction", "modified inplace"
 #: A node returned gradients of a wrong shape or number; the text before its name.

@@ -152,15 +152,17 @@ class _Runs:
             names = self._names if i == 0 else Names()
             judge = None if self._estimate else judge_of(tape_folder(a.folder), tape_folder(b.folder))
             if not self._given:
-                _all_kept([a, b])
+                _check_inputs_stored([a, b])
             self._found[i, j] = compare(a.tape, b.tape, judge, names, self._given)
         return self._found[i, j]
 
 
-def _all_kept(sides: Sequence[Side]) -> None:
-    """Check that torch and the tensors that steps took from outside are available.
+def _check_inputs_stored(sides: Sequence[Side]) -> None:
+    """Check that torch is installed, and that each run stored what cannot be computed again.
 
-    :raises BackprobeError: they are not.
+    That is the inputs of its steps and the results of random operations.
+
+    :raises BackprobeError: torch or such a tensor is missing.
     """
     from ..comparing.files import tape_folder
     from ..comparing.steps import values_from_outside

@@ -82,7 +82,7 @@ def _versions() -> dict[str, str]:
     return known
 
 
-def _as_dict(one: Checked) -> dict[str, Any]:
+def _as_dict(one: Checked) -> dict[str, object]:
     holds = None if one.skipped else not one.problem
     note = _without_homes(one.problem or one.skipped)
     return {"name": one.fact.name, "holds": holds, "note": note, "missed": one.fact.missed}

@@ -51,9 +51,10 @@ def split(parser: argparse.ArgumentParser, given: list[str]) -> tuple[list[str],
 
 
 def script_of(options: argparse.Namespace) -> Script:
-    """Return the script to run.
+    """Return the script that the options name: a file, a module, code, or standard input.
 
-    :raises BackprobeError: Python cannot run it here, or torch is not installed.
+    :raises BackprobeError: the file is no script of this Python, or torch is not installed. A missing file is left to
+        Python's own error.
     """
     if importlib.util.find_spec("torch") is None:
         raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched")

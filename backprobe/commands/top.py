@@ -101,7 +101,7 @@ def _show(look: Look, out: Any, ascii_only: bool) -> None:
 
     reader = _Reader(look)
     reader.start()
-    shown: tuple[Any, ...] = ()
+    shown: tuple[object, ...] = ()
     with Live(console=out, screen=True, auto_refresh=False) as live, _keys() as pressed:
         while True:
             frame, why = reader.latest

@@ -333,7 +333,7 @@ class Watcher:
             if not self._signal:
                 self._terminated.stop()
 
-    def _ending(self, error: BaseException | None) -> dict[str, Any]:
+    def _ending(self, error: BaseException | None) -> dict[str, object]:
         """Return the data that is stored about a process at its end."""
         if self._session is not None:
             from ..observe.processes.part import ending
@@ -364,7 +364,7 @@ class Watcher:
         """Give other processes of the run time to finish."""
         if self._launch is None or self._signal:
             return
-        with self._session.cost.elsewhere() if self._session is not None else nullcontext():
+        with self._session.cost.exclude_from_end() if self._session is not None else nullcontext():
             self._wait_for_others(self._launch, error, failed)
 
     def _wait_for_others(self, launch: ChildLaunch, error: BaseException | None, failed: bool) -> None:
@@ -382,7 +382,7 @@ class Watcher:
             self._alarmed.end()
         info = self._ending(error)
         self._wait(error, bool(info["error"] or info["code"]))
-        about: dict[str, Any] = {**self._info, "pid": os.getpid(), "started": self._begin}
+        about: dict[str, object] = {**self._info, "pid": os.getpid(), "started": self._begin}
         if self._place is not None:
             about["part"] = self._place.name
         trace = self._trace({**about, **info})
@@ -490,7 +490,7 @@ class Watcher:
                 found = Site(code.co_filename, line, code.co_name, text)
         return found
 
-    def _took(self) -> dict[str, Any]:
+    def _took(self) -> dict[str, object]:
         """Return the times of the run and the overhead, for the report and for storage. Later calls return the same
         numbers.
         """

@@ -47,7 +47,7 @@ class Aligner:
     def __init__(self, a: Tape, b: Tape, names: Names | None = None) -> None:
         self._a, self._b = a, b
         self._names = names or Names()
-        self._keys: list[tuple[list[Any], list[Any]]] = []
+        self._keys: list[tuple[list[object], list[object]]] = []
         of = self._names.of
         same: Key = lambda op: op.module  # noqa: E731
         told: Key = lambda op: of(op.module)  # noqa: E731
@@ -216,7 +216,7 @@ def _weight(op: TapeOp, made: dict[int, str]) -> str:
     return made.get(op.outputs[0], "")
 
 
-def _and(key: object, weight: str) -> Any:
+def _and(key: object, weight: str) -> object:
     return (key, weight) if weight and key is not None else key
 
 
@@ -234,28 +234,28 @@ def _arguments(op: TapeOp) -> str:
     return json.dumps(op.arguments)
 
 
-def _whole(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _whole(op: TapeOp, module: Key, tape: Tape) -> object:
     return op.phase, module(op), op.call, op.node, op.name, _text(op), _arguments(op)
 
 
-def _lined(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _lined(op: TapeOp, module: Key, tape: Tape) -> object:
     return op.phase, module(op), op.call, op.node, op.name, _text(op)
 
 
-def _placed(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _placed(op: TapeOp, module: Key, tape: Tape) -> object:
     return op.phase, module(op), op.call, op.name
 
 
-def _valued(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _valued(op: TapeOp, module: Key, tape: Tape) -> object:
     values = tuple(tape.prints[v].hash for v in op.outputs if v is not None)
     return (op.name, values) if values else None
 
 
-def _shaped(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _shaped(op: TapeOp, module: Key, tape: Tape) -> object:
     if op.phase == "sink":
         return op.name, module(op)
     return op.phase, op.name, tuple(tape.prints[v].shape if v is not None else None for v in op.outputs)
 
 
-def _named(op: TapeOp, module: Key, tape: Tape) -> Any:
+def _named(op: TapeOp, module: Key, tape: Tape) -> object:
     return (op.name, module(op)) if op.phase == "sink" else (op.phase, op.name)

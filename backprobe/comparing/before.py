@@ -51,7 +51,7 @@ def before(a: Tape, b: Tape, names: Names) -> list[Early]:
     return found
 
 
-def _keys(one: dict[str, Any], two: dict[str, Any], what: str = "") -> list[Early]:
+def _keys(one: dict[str, object], two: dict[str, object], what: str = "") -> list[Early]:
     return [
         Early(f"{what}{key}", str(one.get(key, "not set")), str(two.get(key, "not set")))
         for key in dict.fromkeys([*one, *two])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..records import Judged, Tape, TapeOp
 from .align import Aligner, Names, Pair
@@ -188,7 +187,7 @@ def used(tape: Tape, ends: Iterable[int]) -> set[int]:
     return found
 
 
-def as_dict(found: Compared) -> dict[str, Any]:
+def as_dict(found: Compared) -> dict[str, object]:
     """Return a comparison as JSON data."""
     return {
         "verdict": found.verdict,
@@ -204,7 +203,7 @@ def as_dict(found: Compared) -> dict[str, Any]:
     }
 
 
-def _blame(blame: Blame | None) -> dict[str, Any] | None:
+def _blame(blame: Blame | None) -> dict[str, object] | None:
     if blame is None:
         return None
     return {
@@ -217,7 +216,7 @@ def _blame(blame: Blame | None) -> dict[str, Any] | None:
     }
 
 
-def _op(op: TapeOp | None) -> dict[str, Any] | None:
+def _op(op: TapeOp | None) -> dict[str, object] | None:
     if op is None:
         return None
     place = op.place

@@ -51,7 +51,7 @@ class TapeWriter:
 
     def step(self, number: int, info: dict[str, object], ops: list[TapeOp], prints: list[Print]) -> None:
         """Write one step. `prints`: the fingerprints that are new since the step before."""
-        new: list[list[Any]] = []
+        new: list[list[object]] = []
 
         def site(of: Site | None) -> int | None:
             if of is None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -68,17 +68,17 @@ class Stops:
         self.calls = 0
         session.backward.intercepted.debug_with(self._around)
 
-    def _around(self, call: DebuggedCall) -> Any:
+    def _around(self, call: DebuggedCall) -> object:
         pilot = self.pilot
         self.calls += not pilot.calls
         if self._retain and not pilot.calls:
             call.keep_graph()
 
         def begins(graph: BackwardGraph) -> int | None:
-            return call.begins(graph.roots, [graph.nodes[i].variable for i in graph.plan.leaves])
+            return call.begin(graph.roots, [graph.nodes[i].variable for i in graph.plan.leaves])
 
         def explain(error: BaseException, ran: Sequence[int]) -> list[str]:
-            recorded = call.explained(error, ran)
+            recorded = call.error_record(error, ran)
             if recorded is None:
                 return []
             findings = self._collector.at(self.session, recorded).findings
@@ -186,7 +186,7 @@ class BackwardBreakpoints:
             return
         recorder = self._session.forward.recorder
         if threading.get_ident() == self._thread:
-            recorder.wake()
+            recorder.return_to_stack()
         if self._stops.pilot.calls or threading.get_ident() != self._thread or recorder not in private.function_modes():
             raise BackprobeError(
                 "breakpoint_backward cannot be removed inside the backward that it watches, nor from another thread: "
@@ -213,7 +213,7 @@ class BackwardBreakpoints:
         return f"<backward breakpoints {self.breakpoints}{'' if self._on else ', removed'}>"
 
 
-def _resume(stop: Stop, answer: Any) -> Resume:
+def _resume(stop: Stop, answer: str | None) -> Resume:
     if answer is None:
         return CONTINUE
     if isinstance(answer, str):

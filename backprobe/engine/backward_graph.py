@@ -217,9 +217,9 @@ def short(name: str) -> str:
 
 
 def call_kind(tensors: object, call: str | None) -> str:
-    """Return the kind of a call from the arguments of ``backprobe.debug``.
+    """Return ``Tensor.backward``, ``autograd.backward`` or ``autograd.grad`` from arguments of ``backprobe.debug``.
 
-    :raises BackprobeError: `call` is none of the forms.
+    :raises BackprobeError: `call` is none of these, nor ``backward`` or ``grad``.
     """
     if call in ("grad", "autograd.grad"):
         return "autograd.grad"

@@ -17,7 +17,9 @@ from .backward_graph import NodeInfo
 from .double import Wide, widened
 
 
-def call_node(node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None], wide: bool = False) -> tuple[Any, ...]:
+def call_node(
+    node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None], wide: bool = False
+) -> tuple[torch.Tensor | None, ...]:
     """Return the outgoing gradients of `node` for `grads`, one for each edge, as the engine passes them on; not cast if
     `wide`.
     """
@@ -36,7 +38,7 @@ def call_node(node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None], w
     following = node.next_functions
     needs = [k for k, need in enumerate(node.needs_input_grad) if need]
     edges = [k for k, (child, _) in enumerate(following) if child is not None]
-    out: list[Any] = [None] * len(following)
+    out: list[torch.Tensor | None] = [None] * len(following)
     for k, edge in zip(needs, edges, strict=True):
         if k >= len(given):
             raise BackprobeError(
@@ -59,7 +61,9 @@ def _materializes(node: object) -> bool:
     return True
 
 
-def call_node_wide(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+def call_node_wide(
+    node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor | None, ...]:
     """Return the outgoing gradients of `node` for `grads`, computed in float64.
 
     :raises BackprobeError: it is impossible, with the reason.
@@ -73,7 +77,7 @@ def call_node_wide(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | 
 
 def fitted(
     node: torch.autograd.graph.Node, info: NodeInfo, grads: Sequence[torch.Tensor | None], wide: bool
-) -> tuple[Any, ...]:
+) -> tuple[torch.Tensor | None, ...]:
     """Convert outgoing gradients as the engine does (``validate_outputs`` in torch's ``engine.cpp``); not cast if
     `wide`.
     """

@@ -29,7 +29,7 @@ from .breakpoints import Breakpoint
 Look: TypeAlias = Callable[[float, int], bool]
 
 #: Looked up once, because they are called at every node.
-_norm, _dot, _unseen = torch.linalg.vector_norm, torch.dot, private.unseen
+_norm, _dot, _unseen = torch.linalg.vector_norm, torch.dot, private.disable_function_modes
 #: Dtypes that are measured. In others a sum of squares is too inexact.
 _FLOAT, _DOUBLE = torch.float32, torch.float64
 #: Below this norm, squares may underflow in float32.
@@ -62,7 +62,7 @@ class ConditionPrefilter:
                 return bool(one[4])
         return self._look(grads)
 
-    def after(self, i: int, grads: Sequence[Any], incoming: Sequence[Any]) -> bool:
+    def after(self, i: int, grads: Sequence[Any], incoming: Sequence[torch.Tensor | None]) -> bool:
         """Return whether a condition may hold for the outgoing gradients of node `i`; see Note [Measured once]."""
         if i not in self._still:
             if len(grads) == 1 and grads[0] is not None:
@@ -99,7 +99,7 @@ class ConditionPrefilter:
         return one
 
 
-def _same_memory(grad: Any, incoming: Any) -> bool:
+def _same_memory(grad: torch.Tensor | None, incoming: torch.Tensor | None) -> bool:
     """Return whether a reshaping node returned its incoming gradient's memory, not replaced by another gradient."""
     try:
         return bool(
@@ -113,7 +113,7 @@ def _same_memory(grad: Any, incoming: Any) -> bool:
         return False
 
 
-def squares(grad: Any, count: int) -> float:
+def squares(grad: torch.Tensor, count: int) -> float:
     """Return about the sum of squares of all `count` elements; not finite if an element is not."""
     dtype, kind = grad.dtype, type(grad)
     if (dtype is not _FLOAT and dtype is not _DOUBLE) or (kind is not torch.Tensor and not private.is_plain(grad)):

@@ -57,7 +57,7 @@ class ConditionNames(dict[str, Any]):
 
 
 #: Name -> its value at a stop.
-NAMES: Mapping[str, Callable[[Stop], Any]] = {
+NAMES: Mapping[str, Callable[[Stop], object]] = {
     "grads": lambda stop: stop.gradients,
     "norm": lambda stop: values.norm(stop.gradients),
     "nonfinite": lambda stop: values.nonfinite(stop.gradients),

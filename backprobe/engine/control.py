@@ -24,7 +24,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ops import info
 from ..records import ACCUMULATE_SEQ
@@ -40,6 +40,9 @@ from .rewind import Journal, Rewind
 from .single import hooks_of
 from .stop import Stop
 from .stop_controller import StopController
+
+if TYPE_CHECKING:
+    import torch
 
 _task = private.graph_task
 
@@ -156,7 +159,7 @@ class Control:
         self._number = number
         return True
 
-    def before(self, i: int, grads: Any) -> Any:
+    def before(self, i: int, grads: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...] | None:
         if _task() != self._number and not self._begins():
             return None
         if self.running is not None:
@@ -184,7 +187,9 @@ class Control:
             self._leave.append(pilot.around_python())
         return new
 
-    def after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> Any:
+    def after(
+        self, i: int, grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor | None, ...] | None:
         if _task() != self._number:
             return None
         if i in self._python and self._leave:
@@ -199,7 +204,9 @@ class Control:
             return None
         return self._event(i, False, grad_outputs, grad_inputs)
 
-    def _event(self, i: int, before: bool, incoming: object, outgoing: object) -> Any:
+    def _event(
+        self, i: int, before: bool, incoming: object, outgoing: object
+    ) -> tuple[torch.Tensor | None, ...] | None:
         """Stop here if there is a reason; return the replaced gradients, or ``None``."""
         pilot, journal = self.pilot, self.pilot.journal
         stop: Stop | None
@@ -272,7 +279,7 @@ def run(
     forward: Forward,
     begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
     explain: Explain | None = None,
-) -> Any:
+) -> object:
     """Run one backward call with `proceed`, and stop inside it if `pilot` says so.
 
     :param begins: receives the call's graph; returns the training step.
@@ -282,7 +289,7 @@ def run(
         return proceed()
     graph = None
     try:
-        with private.unseen():
+        with private.disable_function_modes():
             graph = BackwardGraph(kind, args, kwargs, forward, len(pilot.calls) + 1, pilot.plans)
     except TypeError:
         pass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 
-def bitwise_equal(a: Any, b: Any) -> bool:
+def bitwise_equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     """Return whether two gradients are bitwise equal; a NaN equals a NaN of the same bits."""
     if a is None or b is None:
         return a is None and b is None
@@ -43,7 +43,7 @@ class Difference(NamedTuple):
         return self.norm / self.exact if self.exact else (0.0 if self.norm == 0.0 else math.inf)
 
 
-def difference(found: Any, exact: Any) -> Difference | None:
+def difference(found: torch.Tensor | None, exact: torch.Tensor | None) -> Difference | None:
     """Return the distance of `found` from `exact`, in double precision; ``None`` if they cannot be compared.
 
     Elements that are non-finite in the same way do not differ.

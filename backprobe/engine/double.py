@@ -43,7 +43,7 @@ class Wide(TorchDispatchMode):
         node cannot run in float64.
     """
 
-    def __init__(self, node: Any, label: str) -> None:
+    def __init__(self, node: object, label: str) -> None:
         super().__init__()
         self._label = label
         self._reason: str | None = None
@@ -67,7 +67,9 @@ class Wide(TorchDispatchMode):
         self._reason = reason
         return self._refusal(reason)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refuse(f"{func} draws random numbers, and draws others in another dtype")

@@ -7,7 +7,6 @@ sparse. Never in place: the sum has the same bits, and recorded gradients stay u
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -23,7 +22,9 @@ class GraphTask:
     :param captured: nodes whose incoming gradients are requested.
     """
 
-    def __init__(self, graph: BackwardGraph, roots: Sequence[tuple[int, int, Any]], captured: frozenset[int]) -> None:
+    def __init__(
+        self, graph: BackwardGraph, roots: Sequence[tuple[int, int, torch.Tensor | None]], captured: frozenset[int]
+    ) -> None:
         self._graph, self._roots = graph, roots
         self._active = None if graph.needed is None else graph.needed | captured
         self._widths = [len(node._input_metadata) for node in graph.nodes]
@@ -34,7 +35,7 @@ class GraphTask:
         plan = self._graph.plan
         begun = [i for i, _, _ in self._roots]
         self._schedule = Schedule(plan.starts, plan.targets, self._graph.seqs, begun, self._active)
-        self._came: dict[int, list[Any]] = {}
+        self._came: dict[int, list[torch.Tensor | None]] = {}
         self._deliver(self._roots)
 
     @property
@@ -42,7 +43,7 @@ class GraphTask:
         """The next node to run; ``None`` if all have run."""
         return self._schedule.next
 
-    def incoming(self, i: int) -> tuple[Any, ...]:
+    def incoming(self, i: int) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients that have arrived at node `i` so far."""
         return tuple(self._came[i])
 
@@ -54,14 +55,14 @@ class GraphTask:
         self._schedule.ran(i)
 
     def _deliver(self, grads: Sequence[tuple[int, int, object]]) -> None:
-        with private.unseen(), torch.set_grad_enabled(self._graph.create_graph):
+        with private.disable_function_modes(), torch.set_grad_enabled(self._graph.create_graph):
             for to, number, grad in grads:
                 if self._active is None or to in self._active:
                     came = self._came.setdefault(to, [None] * self._widths[to])
                     came[number] = grad if came[number] is None else summed(came[number], grad)
 
 
-def summed(old: Any, new: Any) -> Any:
+def summed(old: torch.Tensor, new: torch.Tensor | None) -> torch.Tensor:
     """Sum two gradients that arrive at the same input; see Note [Gradients that meet]."""
     if new is None:
         return old

@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -51,7 +51,13 @@ class _Nested(Passing):
         super().__init__()
         self._pilot, self._forward = pilot, forward
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         entry = BY_FUNCTION.get(func)
         if entry is None:
@@ -85,10 +91,10 @@ class _Command:
 class _Engine:
     """The second thread: runs one backward call and hands over at stops; see Note [One of two threads runs]."""
 
-    def __init__(self, pilot: StopController, call: Callable[[], Any], count: bool) -> None:
+    def __init__(self, pilot: StopController, call: Callable[[], object], count: bool) -> None:
         self.pilot = pilot
         pilot.on_stop = self._stopped
-        self._call: Callable[[], Any] | None = call
+        self._call: Callable[[], object] | None = call
         self._state: private.ThreadState | None = private.ThreadState()
         self._context = contextvars.copy_context()
         self._begun = dict(self._context.items())
@@ -102,7 +108,7 @@ class _Engine:
         self._go.acquire()
         self._dropped = False
         self.stop: Stop | None = None
-        self.result: Any = None
+        self.result: object = None
         self.error: BaseException | None = None
         self.over = False
         self.pid = os.getpid()
@@ -390,7 +396,7 @@ def debug(
     kind = call_kind(tensors, call)
     if private.in_transform():
         raise BackprobeError("backprobe.debug cannot run inside a torch.func transform: use breakpoint_backward there")
-    with private.unseen():
+    with private.disable_function_modes():
         forward = forward_of(model, trace, threading.get_ident())
     pilot = StopController(_go_on, Resume("step", 1))
     function = BY_KIND[kind].function

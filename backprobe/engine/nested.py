@@ -10,9 +10,8 @@ Note [Leaves that a node makes]: They are freed once it has run. Only leaves tha
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -45,7 +44,13 @@ class Inner(TorchFunctionMode):
         super().__init__()
         self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None]] = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         entry = BY_FUNCTION.get(func)
         if entry is None or entry.kind == "autograd.grad":  # that adds nothing
@@ -94,7 +99,7 @@ class Inner(TorchFunctionMode):
             if not isinstance(mode, (TorchCallRecorder, Passing)):
                 private.push_function_mode(mode)
         try:
-            with private.seen(), self:
+            with private.enable_function_modes(), self:
                 yield
         finally:
             while private.mode_depth():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -109,7 +108,9 @@ class Parity:
 class EngineRun:
     """A run in the engine: node -> (incoming, outgoing gradients), in its order."""
 
-    nodes: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    nodes: dict[int, tuple[tuple[torch.Tensor | None, ...], tuple[torch.Tensor | None, ...] | None]] = field(
+        default_factory=dict
+    )
     order: list[int] = field(default_factory=list)
 
 
@@ -141,14 +142,14 @@ class _Watch:
     def __init__(self, found: EngineRun, i: int, number: list[int]) -> None:
         self._found, self._i, self._number = found, i, number
 
-    def before(self, incoming: Any) -> None:
+    def before(self, incoming: Iterable[torch.Tensor | None]) -> None:
         if not self._number:
             self._number.append(private.graph_task())
         if private.graph_task() == self._number[0]:
             self._found.order.append(self._i)
             self._found.nodes[self._i] = (tuple(incoming), None)
 
-    def after(self, outgoing: Any, incoming: Any) -> None:
+    def after(self, outgoing: Iterable[torch.Tensor | None], incoming: Iterable[torch.Tensor | None]) -> None:
         if private.graph_task() == self._number[0] and self._found.nodes[self._i][1] is None:
             self._found.nodes[self._i] = (self._found.nodes[self._i][0], tuple(outgoing))
 
@@ -206,7 +207,13 @@ def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
     return Parity(rows, "float64")
 
 
-def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True) -> NodeParity:
+def _row(
+    info: NodeInfo,
+    ours: Sequence[torch.Tensor | None],
+    theirs: Sequence[torch.Tensor | None],
+    reason: str,
+    exact: bool = True,
+) -> NodeParity:
     same = len(ours) == len(theirs) and all(
         bitwise_equal(a, b) if exact else _equal(a, b) for a, b in zip(ours, theirs, strict=True)
     )

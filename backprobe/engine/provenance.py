@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
@@ -21,6 +21,9 @@ from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames
 from ..torch_internals import code_objects, private
+
+if TYPE_CHECKING:
+    import torch
 
 #: The text for unknown modules and lines.
 UNKNOWN = (
@@ -89,14 +92,14 @@ class Forward:
     def watched(self) -> bool:
         return self.recorder is not None and bool(self.recorder.log.ends)
 
-    def places(self, nodes: Sequence[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
+    def places(self, nodes: Sequence[torch.autograd.graph.Node], seqs: Sequence[int], found: Found) -> list[Provenance]:
         """Return the provenance of each of `nodes`.
 
         :param found: cache for this call; one entry serves all nodes of its op, and all steps.
         """
         recorder = self.recorder
         made: dict[int, Entry] = {}
-        with private.unseen():
+        with private.disable_function_modes():
             if recorder is not None and recorder.log.ends:
                 log = recorder.log
                 made = dict(makers(seqs, log.ends, log.entries, log.first))
@@ -105,10 +108,12 @@ class Forward:
                 for i, (node, seq) in enumerate(zip(nodes, seqs, strict=True))
             ]
 
-    def any_place(self, leaves: Iterable[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
+    def any_place(
+        self, leaves: Iterable[torch.autograd.graph.Node], seqs: Sequence[int], found: Found
+    ) -> list[Provenance]:
         """Return each distinct provenance of nodes with these numbers and of `leaves`: far fewer than nodes."""
         own = [seq for seq in seqs if seq != ACCUMULATE_SEQ]
-        with private.unseen():
+        with private.disable_function_modes():
             entries = self.recorder.log.slice(min(own), max(own))[1] if self.recorder is not None and own else []
             different = {id(entry): entry for entry in entries}.values()
             return [*map(self._leaf, leaves), *(self._made(entry, found) for entry in different)]

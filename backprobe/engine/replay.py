@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -35,6 +35,9 @@ from .start import Start
 from .steering import Steering
 from .stop import Stop
 from .stop_controller import StopController
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import GradientEdge
 
 
 class Replay(Steering):
@@ -84,7 +87,7 @@ class Replay(Steering):
         return [ran for ran in self._history if ran.how != "asked"]
 
     @property
-    def grads(self) -> dict[Any, torch.Tensor | None]:
+    def grads(self) -> dict[torch.Tensor | GradientEdge, torch.Tensor | None]:
         """The gradients so far, by tensor: of the leaves that got one, or of ``inputs`` (``None`` for those that got
         none).
 
@@ -110,7 +113,7 @@ class Replay(Steering):
 
     # Going on and back
 
-    def finish(self) -> dict[Any, torch.Tensor | None]:
+    def finish(self) -> dict[torch.Tensor | GradientEdge, torch.Tensor | None]:
         """Run to the end without stopping, and return ``grads``."""
         if self._stop is not None:
             self._go(FINISH)
@@ -353,6 +356,6 @@ def replay(
     check_dtype(dtype)
     if dtype is not None and create_graph:
         raise BackprobeError("create_graph=True does not go with dtype=torch.float64: the casts would be in the graph")
-    with private.unseen():
+    with private.disable_function_modes():
         forward = forward_of(model, trace, threading.get_ident())
     return Replay(Start(tensors, grad_tensors, inputs, create_graph, forward), rules or {}, dtype)

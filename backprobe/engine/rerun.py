@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -51,10 +50,10 @@ class Rerun:
 
 
 def rerun(
-    node: Any,
+    node: torch.autograd.graph.Node,
     info: NodeInfo,
     grads: Sequence[torch.Tensor | None],
-    engine: Sequence[Any] | None,
+    engine: Sequence[torch.Tensor | None] | None,
     dtype: torch.dtype | None = None,
 ) -> Rerun:
     """Run `node` by itself with `grads`, without hooks.
@@ -89,7 +88,7 @@ def check_dtype(dtype: object) -> None:
         )
 
 
-def check_gradients(node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None]) -> None:
+def check_gradients(node: torch.autograd.graph.Node, info: NodeInfo, grads: Sequence[torch.Tensor | None]) -> None:
     """Check `grads` against the inputs of `node`'s backward.
 
     :raises BackprobeError: `node` takes another number of gradients, or one is not a tensor.

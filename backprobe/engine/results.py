@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,15 +14,18 @@ from .runner import ReplayedNode
 from .single import hooks_of
 from .start import Start
 
+if TYPE_CHECKING:
+    from torch.autograd.graph import GradientEdge
 
-def gradients(start: Start, history: Sequence[ReplayedNode]) -> dict[Any, torch.Tensor | None]:
+
+def gradients(start: Start, history: Sequence[ReplayedNode]) -> dict[torch.Tensor | GradientEdge, torch.Tensor | None]:
     """Return the gradients so far: of the leaves that got one, or of the requested inputs."""
     if start.inputs is not None:
         # The engine captures a gradient before the tensor's hooks if the node runs too, and after them if it does not.
         ran = {r.node.index: r.grad_outputs if r.how == "asked" else r.received for r in history}
         return {key: ran[i][number] if i in ran else None for key, i, number in start.inputs}
-    found: dict[Any, torch.Tensor | None] = {}
-    with torch.set_grad_enabled(start.create_graph), private.unseen():
+    found: dict[torch.Tensor | GradientEdge, torch.Tensor | None] = {}
+    with torch.set_grad_enabled(start.create_graph), private.disable_function_modes():
         for one in history:
             came = list(one.inner)
             leaf = start.graph.leaf(one.node.index)
@@ -36,7 +39,7 @@ def gradients(start: Start, history: Sequence[ReplayedNode]) -> dict[Any, torch.
 
 
 def accumulate(start: Start, grads: Mapping[Any, torch.Tensor | None]) -> None:
-    """Add gradients of leaves to ``.grad``; hooks after the accumulation run."""
+    """Run the ``AccumulateGrad`` node of each leaf on its gradient, then the post-hooks registered on that node."""
     for leaf, grad in grads.items():
         assert grad is not None
         node = private.gradient_edge(leaf).node

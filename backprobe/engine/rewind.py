@@ -13,8 +13,6 @@ is then refused.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..basics.errors import BackprobeError
@@ -39,7 +37,7 @@ class Journal:
         self._random = RandomState(d for d in devices if d.type == "cuda")
         #: Leaf id -> (the leaf, its ``.grad`` before, a copy of that).
         self._grads: dict[int, tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = {}
-        self._edits: dict[int, tuple[Any, ...]] = {}
+        self._edits: dict[int, tuple[torch.Tensor | None, ...]] = {}
         self._visited: list[int] = []
         self.clock = 0
         self.target: int | None = None
@@ -51,7 +49,7 @@ class Journal:
         """Save the ``.grad`` of a leaf before its accumulator runs."""
         if id(leaf) not in self._grads:
             grad = leaf.grad
-            with torch.no_grad(), private.unseen():
+            with torch.no_grad(), private.disable_function_modes():
                 self._grads[id(leaf)] = (leaf, grad, None if grad is None else grad.detach().clone())
 
     def stopped(self) -> None:
@@ -61,7 +59,7 @@ class Journal:
         """Record that the user replaced gradients here."""
         self._edits[self.clock] = grads
 
-    def edits(self) -> tuple[Any, ...] | None:
+    def edits(self) -> tuple[torch.Tensor | None, ...] | None:
         """Return the gradients that were replaced here in the previous run, on the way to the target."""
         return self._edits.get(self.clock)
 
@@ -94,10 +92,10 @@ class Journal:
     def restore(self) -> None:
         """Undo the call's changes; see Note [What going back puts back]."""
         self.clock = 0
-        with torch.no_grad(), private.unseen():
+        with torch.no_grad(), private.disable_function_modes():
             for leaf, grad, copy in self._grads.values():
                 if grad is not None and copy is not None:
                     grad.detach().copy_(copy)
                 leaf.grad = grad
         self._grads.clear()
-        self._random.put()
+        self._random.restore()

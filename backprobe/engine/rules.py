@@ -8,7 +8,7 @@ gradient for each input of the node's forward: a tuple of tensors or ``None``, o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -30,7 +30,7 @@ class NodeCall:
     ``call(*grads)`` is the tuple of its outgoing gradients.
     """
 
-    def __init__(self, node: Any, run: Callable[[Grads], Grads]) -> None:
+    def __init__(self, node: torch.autograd.graph.Node, run: Callable[[Grads], Grads]) -> None:
         self._node, self._run = node, run
 
     def __call__(self, *grads: torch.Tensor | None) -> Grads:

@@ -17,10 +17,10 @@ directly, with the hooks on it; hooks of the tensors that it created do not run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -35,18 +35,23 @@ from .difference import bitwise_equal
 from .double import widened
 from .nested import Inner, is_python
 
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
 
 class _Taken(BaseException):
     """Ends an engine call once its one node has run."""
 
 
-def hooks_of(node: Any, register: Callable[[Any], Any]) -> dict[int, Any]:
+def hooks_of(
+    node: torch.autograd.graph.Node, register: Callable[[Callable[..., object]], RemovableHandle]
+) -> dict[int, Callable[..., object]]:
     """Return the dict of hooks of one kind on `node`.
 
     :param register: ``node.register_hook`` or ``node.register_prehook``.
     """
     handle = register(_nothing)
-    found: dict[int, Any] = handle.hooks_dict_ref()
+    found: dict[int, Callable[..., object]] = handle.hooks_dict_ref()
     handle.remove()
     return found
 
@@ -70,8 +75,8 @@ class Ran:
     :ivar wide: whether it computed in float64.
     """
 
-    incoming: tuple[Any, ...]
-    outgoing: tuple[Any, ...]
+    incoming: tuple[torch.Tensor | None, ...]
+    outgoing: tuple[torch.Tensor | None, ...]
     inner: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     note: str = ""
     wide: bool = False
@@ -112,7 +117,7 @@ def run_node(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None],
             ) from error
         raise
     finally:
-        with private.unseen():
+        with private.disable_function_modes():
             found = inner.collect()
     return replace(ran, inner=found)
 
@@ -162,7 +167,7 @@ _IN_THEIRS = "a hook changed its gradient, in its own precision: what it gave is
 
 def before_wide(
     node: torch.autograd.graph.Node, grads: tuple[torch.Tensor | None, ...], on_node: bool = True
-) -> tuple[tuple[Any, ...], str]:
+) -> tuple[tuple[torch.Tensor | None, ...], str]:
     """Return the float64 gradients after the hooks before `node`, and a note if a hook changed them.
 
     :param on_node: also run the hooks on the node itself, not only those of the tensors that it created.
@@ -174,7 +179,7 @@ def before_wide(
     return _keep_wide_if_unchanged(tuple(map(widened, grads)), given, made)
 
 
-def _as_taken(node: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+def _as_taken(node: torch.autograd.graph.Node, grads: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
     """Convert `grads` to the precision that `node` takes."""
     return tuple(_like(g, m) for g, m in zip(grads, node._input_metadata, strict=True))
 
@@ -185,7 +190,7 @@ def _like(grad: Any, metadata: Any) -> Any:
 
 def _keep_wide_if_unchanged(
     wide: Sequence[object], given: Sequence[object], made: Sequence[object]
-) -> tuple[tuple[Any, ...], str]:
+) -> tuple[tuple[torch.Tensor | None, ...], str]:
     """Return `wide` for each gradient that the hooks left unchanged, else their result `made`, widened; and the reason
     why the result is not float64, empty if it is.
     """
@@ -194,39 +199,44 @@ def _keep_wide_if_unchanged(
     return out, "" if all(same) else _IN_THEIRS
 
 
-def _only(wanted: Sequence[int] | None, out: tuple[object, ...]) -> tuple[Any, ...]:
+def _only(wanted: Sequence[int] | None, out: tuple[object, ...]) -> tuple[torch.Tensor | None, ...]:
     return out if wanted is None else tuple(g if k in wanted else None for k, g in enumerate(out))
 
 
-def after_tensor_hooks(node: object, grads: Sequence[torch.Tensor | None], create_graph: bool) -> tuple[Any, ...]:
+def after_tensor_hooks(
+    node: object, grads: Sequence[torch.Tensor | None], create_graph: bool
+) -> tuple[torch.Tensor | None, ...]:
     """Return `grads` after the hooks of the tensors that `node` created; see Note [Hooks of a tensor]."""
     roots = [(GradientEdge(node, k), g) for k, g in enumerate(grads) if g is not None]
     if not roots:
         return tuple(grads)
     asked = tuple(GradientEdge(node, k) for k in range(len(grads)))
     edges, given = zip(*roots, strict=True)
-    found: tuple[Any, ...] = private.run_engine(edges, given, True, create_graph, asked, True, False)
+    found: tuple[torch.Tensor | None, ...] = private.run_engine(edges, given, True, create_graph, asked, True, False)
     return found
 
 
 def _in_engine(
-    node: Any, grads: Sequence[torch.Tensor | None], create_graph: bool, wanted: Sequence[int] | None
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    node: torch.autograd.graph.Node,
+    grads: Sequence[torch.Tensor | None],
+    create_graph: bool,
+    wanted: Sequence[int] | None,
+) -> tuple[tuple[torch.Tensor | None, ...], tuple[torch.Tensor | None, ...]]:
     """Run one node in the engine; see Note [One node in the engine]."""
-    taken: list[tuple[Any, ...]] = []
+    taken: list[tuple[torch.Tensor | None, ...]] = []
     task: list[int] = []
 
-    def first(incoming: Any) -> None:
+    def first(incoming: object) -> None:
         # A user's hook may run a backward over the same node: that call has its own number, and starts later.
         if not task:
             task.append(private.graph_task())
 
-    def before(incoming: Any) -> None:
+    def before(incoming: Iterable[torch.Tensor | None]) -> None:
         if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), ()]
             raise _Taken
 
-    def after(outgoing: Any, incoming: Any) -> None:
+    def after(outgoing: Iterable[torch.Tensor | None], incoming: Iterable[torch.Tensor | None]) -> None:
         if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), tuple(outgoing)]
             raise _Taken
@@ -261,7 +271,7 @@ def _in_engine(
 
 def _empty(
     node: torch.autograd.graph.Node, info: NodeInfo, grads: tuple[torch.Tensor | None, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+) -> tuple[tuple[torch.Tensor | None, ...], tuple[torch.Tensor | None, ...]]:
     """Run a node that receives no gradient; see Note [Nodes without a gradient]."""
     for hook in list(hooks_of(node, node.register_prehook).values()):
         grads = _replaced(hook(grads), grads)
@@ -273,7 +283,7 @@ def _empty(
     return grads, out
 
 
-def _replaced(new: object, old: tuple[object, ...]) -> tuple[Any, ...]:
+def _replaced(new: object, old: tuple[object, ...]) -> tuple[torch.Tensor | None, ...]:
     if new is None:
         return old
     return new if isinstance(new, tuple) else (new,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -26,7 +25,9 @@ class Start:
     Errors that torch finds in the gradients of the roots are raised as torch raises them.
     """
 
-    def __init__(self, tensors: Any, grad_tensors: Any, inputs: Any, create_graph: bool, forward: Forward) -> None:
+    def __init__(
+        self, tensors: object, grad_tensors: object, inputs: object, create_graph: bool, forward: Forward
+    ) -> None:
         outputs = as_list(tensors)
         if not outputs:
             raise BackprobeError("replay needs a tensor to begin with, such as the loss; none was given")
@@ -35,22 +36,22 @@ class Start:
         if len(given) != len(outputs):
             raise BackprobeError(f"{len(given)} grad_tensors were given for {len(outputs)} tensors: give one for each")
         kind = "autograd.backward" if inputs is None else "autograd.grad"
-        kwargs: dict[str, Any] = {"grad_tensors" if inputs is None else "grad_outputs": grad_tensors}
+        kwargs: dict[str, object] = {"grad_tensors" if inputs is None else "grad_outputs": grad_tensors}
         if inputs is not None:
             kwargs["inputs"] = inputs
         self.create_graph = create_graph
-        with private.unseen():
+        with private.disable_function_modes():
             self.graph = graph = BackwardGraph(kind, (outputs,), {**kwargs, "create_graph": create_graph}, forward)
             grads = private.root_gradients(outputs, given)
         number = {node: i for i, node in enumerate(graph.nodes)}
-        self.roots: list[tuple[int, int, Any]] = []
+        self.roots: list[tuple[int, int, torch.Tensor]] = []
         for k, (edge, grad) in enumerate(zip(edges, grads, strict=True)):
             if grad is not None:
                 with torch.set_grad_enabled(create_graph):
                     like = edge.node._input_metadata[edge.output_nr]
                     grad = fitted_to(grad, like, "gradients for the roots have", k)
                 self.roots.append((number[edge.node], edge.output_nr, grad))
-        self.inputs: list[tuple[Any, int | None, int]] | None = None
+        self.inputs: list[tuple[torch.Tensor | GradientEdge, int | None, int]] | None = None
         if inputs is not None:
             asked = [(key, _edge(key, f"input {k}")) for k, key in enumerate(as_list(inputs))]
             if not asked:
@@ -61,7 +62,7 @@ class Start:
     def captured(self) -> frozenset[int]:
         return frozenset(i for _, i, _ in self.inputs or () if i is not None)
 
-    def edges(self) -> tuple[tuple[GradientEdge, ...], tuple[Any, ...], tuple[GradientEdge, ...]]:
+    def edges(self) -> tuple[tuple[GradientEdge, ...], tuple[torch.Tensor, ...], tuple[GradientEdge, ...]]:
         """Return roots, their gradients, and the requested edges, as the engine takes them."""
         nodes = self.graph.nodes
         asked = [GradientEdge(nodes[i], k) for _, i, k in self.inputs or () if i is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -112,15 +113,15 @@ class Steering(ABC):
         return self._here().grad_inputs
 
     @property
-    def saved(self) -> Any:
+    def saved(self) -> dict[str, torch.Tensor]:
         """Saved tensors by name; see ``Stop``."""
         return self._here().saved
 
-    def replace(self, value: Replacement, index: int = 0) -> Any:
+    def replace(self, value: Replacement, index: int = 0) -> torch.Tensor:
         """Replace a gradient; see ``Stop.replace``."""
         return self._here().replace(value, index)
 
-    def rerun(self, grads: Any = None, dtype: torch.dtype | None = None) -> Rerun:
+    def rerun(self, grads: Sequence[torch.Tensor | None] | None = None, dtype: torch.dtype | None = None) -> Rerun:
         """Run the node by itself, also in float64; see ``Stop.rerun``."""
         return self._here().rerun(grads, dtype)
 

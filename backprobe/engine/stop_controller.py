@@ -91,8 +91,9 @@ class StopController:
         """
         if self.journal is None:
             raise BackprobeError(
-                "cannot go back: this backward does not keep its graph, and what has run is freed; call it with "
-                "retain_graph=True, or use backprobe.replay(loss), which goes back and forth"
+                "cannot go back: this backward does not keep its graph, and what has run is freed. Start with "
+                "'backprobe debug --retain', or call it with retain_graph=True, or use backprobe.replay(loss), which "
+                "goes back and forth"
             )
         self.journal.choose(stop.phase, stops)
         return Resume("back")

@@ -16,11 +16,11 @@ from ..torch_internals.measure import dtype_name, shape_of
 @contextmanager
 def looking() -> Iterator[None]:
     """Run torch calls inside without building a graph and without the user's modes."""
-    with torch.no_grad(), private.unseen(), private.no_dispatch_modes():
+    with torch.no_grad(), private.disable_function_modes(), private.no_dispatch_modes():
         yield
 
 
-def _values(tensor: Any) -> Any:
+def _values(tensor: torch.Tensor | None) -> Any:
     """Return the elements of `tensor` that can be read here, or ``None``."""
     tensor = None if tensor is None or private.is_partial(tensor) else private.local(tensor)
     if tensor is None or private.is_batched(tensor) or tensor.is_meta or tensor.is_nested:
@@ -59,7 +59,7 @@ def shape_text(tensor: torch.Tensor) -> str:
     return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, shape_of(tensor)))}]"
 
 
-def summary(tensor: Any) -> str:
+def summary(tensor: torch.Tensor | None) -> str:
     """Describe a gradient in one line: dtype and shape, norm, range, and non-finite values."""
     if tensor is None:
         return "None (no gradient came)"

@@ -18,7 +18,10 @@ _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
 
 def of_children(trace: Trace) -> list[Finding]:
-    """Return the findings of other processes."""
+    """Return the findings of all other processes, with their ranks.
+
+    Errors in a backward are left out if they only follow from the failure of another process.
+    """
     ranks = trace.facts.of(RankSeen)
     gone = any(map(failed_by_itself, ranks))
     return [

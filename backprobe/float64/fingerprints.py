@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -72,7 +71,7 @@ def sketch(flat: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def plain(tensor: Any) -> bool:
+def plain(tensor: torch.Tensor) -> bool:
     """Return whether the values of `tensor` can be read: it is a plain torch tensor with allocated memory."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False

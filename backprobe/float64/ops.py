@@ -48,7 +48,7 @@ def moves(name: str) -> bool:
 
 def called_with(
     op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None
-) -> tuple[Any, list[Any], dict[str, Any]]:
+) -> tuple[Any, list[object], dict[str, object]]:
     """Return the function of `op` and the arguments for a call, from the recorded arguments `tree`.
 
     :param gave: the dtype of its first output in the run, for ops that get no tensor to tell it by.
@@ -146,7 +146,7 @@ def _value(tree: object, tensors: list[torch.Tensor]) -> Any:
     return _CONSTRUCTORS[kind](what)
 
 
-def _other(what: str) -> Any:
+def _other(what: str) -> object:
     if what == "Generator":
         return None
     raise Opaque(what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..basics.text import plain
 from ..records import ACCUMULATE_SEQ
@@ -83,7 +83,7 @@ def mermaid(diagram: Diagram) -> str:
 
 def to_json(graph: Graph) -> str:
     """Return all data of a graph as JSON."""
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "format": FORMAT,
         "model": graph.facts.model,
         "notes": list(graph.notes),
@@ -147,7 +147,7 @@ def chrome_trace(graph: Graph) -> str:
     )
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    events: list[dict[str, Any]] = [
+    events: list[dict[str, object]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": graph.facts.model or "graph"}},
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "order of the forward, not time"}},
     ]

@@ -54,7 +54,7 @@ class Graph(Sequence[Node]):
     def __iter__(self) -> Iterator[Node]:
         return (self._node(i) for i in range(len(self)))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"columns": self.columns, "facts": self.facts}
 
     @property
@@ -243,7 +243,7 @@ class Graph(Sequence[Node]):
         return [root.name for root in self.roots if seen[root.node]]
 
     @cached_property
-    def _back(self) -> tuple[Any, Any]:
+    def _back(self) -> tuple[Sequence[int], Sequence[int]]:
         return order.reverse(self.columns.starts, self.columns.targets)
 
     def dominators(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import BackprobeError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 
-def _needed(package: str, method: str) -> Any:
+def _needed(package: str, method: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:

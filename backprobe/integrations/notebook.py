@@ -98,7 +98,7 @@ class _Watched:
 
         real = getattr(self._shell, name)
 
-        def show(*args: object, **kwargs: object) -> Any:
+        def show(*args: object, **kwargs: object) -> object:
             if (error := sys.exc_info()[1]) is not None:
                 strip(error)
             return None if self._raised_on else real(*args, **kwargs)

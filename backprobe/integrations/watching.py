@@ -79,7 +79,9 @@ class Watching:
     :raises BackprobeError: an option is unknown or invalid.
     """
 
-    def __init__(self, options: Mapping[str, Any], log: Callable[[dict[str, float], int], None] | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, object], log: Callable[[dict[str, float], int], None] | None = None
+    ) -> None:
         unknown = sorted(options.keys() - _DEFAULT.keys())
         if unknown:
             raise BackprobeError(f"unknown option {unknown[0]!r}; there are {', '.join(_DEFAULT)}")

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optim
 
@@ -25,6 +25,9 @@ from ..torch_internals.uncompiled import dynamo_passthrough
 from .backward.pending_call_record import PendingCallRecord
 from .session import Session
 from .tracker import Tracker
+
+if TYPE_CHECKING:
+    import torch
 
 
 class AlarmDispatcher(Tracker):
@@ -52,12 +55,12 @@ class AlarmDispatcher(Tracker):
         self._session = session
         session.run_facts.attach(self)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = get_ident()
         if self._call is not None and self._handle is None:
             self._handle = optim.register_optimizer_step_post_hook(self._stepped)
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -90,7 +93,7 @@ class AlarmDispatcher(Tracker):
         return tuple(FindingSite("optimizer", site) for site in made if site is not None)[:1]
 
     @dynamo_passthrough
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if private.compiling():
             return
         if self._waiting and os.getpid() == self._pid and get_ident() == self._thread:

@@ -28,10 +28,10 @@ MAX_SHARED_FAULTS = 10 * MAX_LISTENER_FAULTS
 class _FailingListener:
     """A listener whose owner has failed before. Counts the consecutive errors of all listeners of its owner."""
 
-    def __init__(self, listener: Callable[..., Any], owner: Any, errors: list[int]) -> None:
+    def __init__(self, listener: Callable[..., object], owner: object, errors: list[int]) -> None:
         self.listener, self.__self__, self.errors = listener, owner, errors
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> object:
         result = self.listener(*args)
         self.errors[0] = 0
         return result
@@ -47,13 +47,13 @@ class Event(Generic[P]):
 
     def __init__(self, name: str, events: Events) -> None:
         self.name, self._events = name, events
-        self.listeners: tuple[Callable[P, Any], ...] = ()
+        self.listeners: tuple[Callable[P, object], ...] = ()
 
-    def add(self, listener: Callable[P, Any]) -> None:
+    def add(self, listener: Callable[P, object]) -> None:
         """Call `listener` too, after the listeners that are registered already."""
         self.listeners = (*self.listeners, listener)
 
-    def remove(self, listener: Callable[P, Any]) -> None:
+    def remove(self, listener: Callable[P, object]) -> None:
         """Remove `listener`, if it is registered."""
         self.listeners = tuple(one for one in self.listeners if getattr(one, "listener", one) != listener)
 
@@ -81,8 +81,8 @@ class Events:
         self.by_name: dict[str, Event[Any]] = {}
         event = self._event
         # A session
-        self.attached = event(Tracker.attached)
-        self.detached = event(Tracker.detached)
+        self.observing_begins = event(Tracker.observing_begins)
+        self.observing_pauses = event(Tracker.observing_pauses)
         self.ended = event(Tracker.ended)
         # Steps
         self.step_begins = event(Tracker.step_begins)
@@ -160,12 +160,12 @@ class Events:
         self.by_name[event.name] = event
         return event
 
-    def attach(self, listener: Any) -> Callable[[], None]:
+    def attach(self, listener: object) -> Callable[[], None]:
         """Register the event methods of `listener`. Returns a function that removes them.
 
         :raises TypeError: a method takes another number of arguments than its event has.
         """
-        added: list[tuple[Event[Any], Callable[..., Any]]] = []
+        added: list[tuple[Event[Any], Callable[..., object]]] = []
         for name, event in self.by_name.items():
             method = getattr(type(listener), name, None)
             if method is not None and method is not getattr(Tracker, name):
@@ -187,11 +187,22 @@ class Events:
         if self._shared_faults >= MAX_SHARED_FAULTS:
             self._give_up(error)
 
+    def contained(self, part: object, hook: Callable[..., None], *first: object) -> Callable[..., None]:
+        """Return a hook that calls `hook`, with `first` before its own arguments; no error reaches the engine."""
+
+        def contained_hook(*arguments: object) -> None:
+            try:
+                hook(*first, *arguments)
+            except Exception as error:
+                self.fault(part, error)
+
+        return contained_hook
+
     def reset_shared_faults(self) -> None:
         """Reset the count of consecutive shared errors: a backward call was recorded."""
         self._shared_faults = 0
 
-    def listener_failed(self, listener: Any, error: BaseException) -> None:
+    def listener_failed(self, listener: object, error: BaseException) -> None:
         """Count the error of a listener, and remove all listeners of its owner after too many errors in a row."""
         owner = getattr(listener, "__self__", listener)
         self.faults.add(type(owner).__name__, error)
@@ -213,7 +224,7 @@ class Events:
                 )
 
 
-def _check_signature(listener: Any, name: str) -> None:
+def _check_signature(listener: object, name: str) -> None:
     """Check that the method `name` of `listener` takes the arguments of its event.
 
     :raises TypeError: it does not.

@@ -47,16 +47,16 @@ class Instrumentation:
         self._recorder, self._modules = forward.recorder, forward.modules
         self._router, self._interceptor, self._intercepted = backward.router, backward.interceptor, backward.intercepted
         self._state, self._events = state, events
-        self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
+        self._dynamo = private.DynamoActivity(self._dynamo_activity_changed, lambda error: events.fault(self, error))
         #: Whether anything is attached.
         self._attached = False
         #: The switch that is pending: Note [Pending switches].
-        self._waits: bool | None = None
+        self._pending_switch: bool | None = None
         #: The number of modes on the stack below the recorder, and of running tests, when everything was attached.
-        self._depth = self._tests = 0
+        self._stack_depth = self._tests_at_attach = 0
         self._pid = os.getpid()
         #: The filters of warnings that we added.
-        self._filters: list[Any] = []
+        self._warning_filters: list[Any] = []
 
     def begin(self) -> None:
         """Measure what torch spends on calling us; nodes that exist by now are not recorded."""
@@ -69,16 +69,16 @@ class Instrumentation:
             self._attached, self._pid = True, os.getpid()
             disable_dynamo()
             self._ignore_warnings()
-            self._depth, self._tests = private.mode_depth(), tests_running()
+            self._stack_depth, self._tests_at_attach = private.mode_depth(), tests_running()
             self._dynamo.attach()
-            self._put_on()
+            self._attach_recorder()
 
     def _ignore_warnings(self) -> None:
         # The first warning is about global hooks that run twice around an OptimizedModule: our hooks tell it from the
         # module inside it. The second: a module raised at the recursion limit, so our hooks had no stack left.
         for message in (GLOBAL_HOOKS, NO_ROOM):
             warnings.filterwarnings("ignore", message=message)
-            self._filters.append(warnings.filters[0])
+            self._warning_filters.append(warnings.filters[0])
 
     def give_up(self) -> None:
         """Stop observing, even in the middle of a call. Hooks and modes stay attached until ``detach``."""
@@ -90,39 +90,41 @@ class Instrumentation:
     def detach(self) -> None:
         """Detach everything."""
         self._attached = False
-        while self._filters:
-            if (one := self._filters.pop()) in warnings.filters:
+        while self._warning_filters:
+            if (one := self._warning_filters.pop()) in warnings.filters:
                 warnings.filters.remove(one)  # type: ignore[attr-defined]
         engine_calls.unlisten(self._interceptor)
         private.come_back()
-        self._take_off()
+        self._detach_recorder()
         self._dynamo.detach()
 
-    def to(self, on: bool, over: bool = False) -> None:
-        """Switch to recording (`on`) or to counting only. Does nothing if nothing is attached.
+    def set_recording(self, on: bool, call_over: bool = False) -> None:
+        """Switch recording on or off. While it is off, backward calls are intercepted and only counted or diagnosed.
 
-        :param over: the backward call that goes through the recorder is over.
+        Does nothing if nothing is attached; may be postponed (Note [Pending switches]).
+
+        :param call_over: the backward call that goes through the recorder is over.
         """
-        handling, self._waits = self._recorder.handling, None
+        handling, self._pending_switch = self._recorder.handling, None
         if not self._attached or (on == self._state.attached and (on or not self._recorder.idle)):
             return
         held = self._is_held()
         if held and ((on and not self._recorder.idle) or on == self._state.attached):
             return
-        if handling and not held and (on or not over or handling > 1 or not private.can_stay_off()):
-            self._waits = on
+        if handling and not held and (on or not call_over or handling > 1 or not private.can_stay_off()):
+            self._pending_switch = on
             return
         if on:
             engine_calls.unlisten(self._interceptor)
-            self._put_on()
+            self._attach_recorder()
         elif engine_calls.listen(self._interceptor):
             was_idle = self._recorder.idle
             if held:
-                self._idle()
+                self._make_idle()
             else:
                 if handling:
                     private.stay_off(self._recorder)
-                self._take_off()
+                self._detach_recorder()
             if was_idle:  # the test that held the recorder on the stack is over
                 return
             self._state.recorded_from = NONE_RECORDED
@@ -146,21 +148,21 @@ class Instrumentation:
         return self._state.attached or self._recorder.idle or not self._is_held()
 
     def _is_held(self) -> bool:
-        return tests_running() > self._tests
+        return tests_running() > self._tests_at_attach
 
-    def settle(self) -> None:
-        """Carry out a pending switch. Called outside of the recorder's handlers."""
-        if self._waits is not None:
-            self.to(self._waits)
+    def apply_pending_switch(self) -> None:
+        """Carry out the pending switch, if there is one. Called outside of the recorder's handlers."""
+        if self._pending_switch is not None:
+            self.set_recording(self._pending_switch)
 
-    def _put_on(self) -> None:
+    def _attach_recorder(self) -> None:
         recorder = self._recorder
         self._modules.start()
         if not recorder.idle:
-            recorder.put(self._depth, DYNAMO if self._dynamo.active else 0)
-        recorder.be_idle(False)
+            recorder.enter_stack(self._stack_depth, DYNAMO if self._dynamo.active else 0)
+        recorder.set_idle(False)
         if self._dynamo.active:
-            self._hide()
+            self._hide_from_dynamo()
         private.show_backward(recorder)
         self._record_from_here()
         self._state.attached = True
@@ -168,53 +170,60 @@ class Instrumentation:
     def _record_from_here(self) -> None:
         now = private.next_sequence_nr()
         if self._state.recorded_from:  # steps were left out
-            self._recorder.log.skipped(now)
+            self._recorder.log.mark_unrecorded(now)
             self._state.recorded_from = now
         self._recorder.skip_nodes()
 
-    def _dynamo_looks(self, active: bool) -> None:
+    def _dynamo_activity_changed(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
         if self._state.attached or self._recorder.idle:
             if active:
-                self._hide()
+                self._hide_from_dynamo()
             else:
-                engine_calls.unlisten(self._hidden_call)
-                self._recorder.out_of_sight(False)
-                self._modules.out_of_sight(False)
+                engine_calls.unlisten(self._observe_hidden_call)
+                self._recorder.hide_from_dynamo(False)
+                self._modules.hide_from_dynamo(False)
 
-    def _hide(self) -> None:
-        self._recorder.out_of_sight(True)
-        self._modules.out_of_sight(True)
+    def _hide_from_dynamo(self) -> None:
+        self._recorder.hide_from_dynamo(True)
+        self._modules.hide_from_dynamo(True)
         if self._state.attached:
-            engine_calls.listen(self._hidden_call)
+            engine_calls.listen(self._observe_hidden_call)
 
     @dynamo_passthrough
-    def _hidden_call(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+    def _observe_hidden_call(
+        self, engine: Callable[..., object], roots: object, *args: object, **kwargs: object
+    ) -> object:
         """Observe a backward call in code that Dynamo is active in; otherwise the recorder would see it."""
         recorder = self._recorder
-        if not recorder.is_out_of_sight or self._dynamo.compiles or not recorder.is_here() or os.getpid() != self._pid:
+        if (
+            not recorder.is_hidden_from_dynamo
+            or self._dynamo.compiles
+            or not recorder.is_here()
+            or os.getpid() != self._pid
+        ):
             return engine(roots, *args, **kwargs)
         call = call_of(roots, args, kwargs, sys._getframe(1))
         return self._router.run_engine(*call, partial(engine, roots, *args, **kwargs))
 
-    def _take_off(self) -> None:
-        engine_calls.unlisten(self._hidden_call)
+    def _detach_recorder(self) -> None:
+        engine_calls.unlisten(self._observe_hidden_call)
         private.unshow_backward(self._recorder)
-        self._recorder.drop()
+        self._recorder.leave_stack()
         self._state.attached = self._state.calls_to_engine = False
-        self._recorder.be_idle(False)
+        self._recorder.set_idle(False)
         self._modules.stop()
 
-    def _idle(self) -> None:
+    def _make_idle(self) -> None:
         private.unshow_backward(self._recorder)
         self._state.attached = self._state.calls_to_engine = False
-        self._recorder.be_idle(True)
-        self._modules.idle()
+        self._recorder.set_idle(True)
+        self._modules.make_idle()
 
 
 def tests_running() -> int:
     """Return how many tests of ``unittest`` run now, nested, according to this thread's stack."""
-    case: Any = getattr(sys.modules.get("unittest.case"), "TestCase", None)
+    case: object = getattr(sys.modules.get("unittest.case"), "TestCase", None)
     code = getattr(getattr(case, "run", None), "__code__", None)
     count, frame = 0, sys._getframe(1) if code is not None else None
     while frame is not None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..basics.errors import BackprobeError
 from ..basics.lazy_import import load
@@ -130,7 +130,7 @@ class _SessionAttacher:
         #: Why backprobe ended the script.
         self.refused: BackprobeError | None = None
         #: Keeps the callback alive until the interpreter calls it.
-        self._pending: Any = None
+        self._pending: object = None
 
     def start(self) -> None:
         self._imported.start()

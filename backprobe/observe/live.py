@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import nn
@@ -85,11 +84,10 @@ class LiveTrace(Trace):
         assert session is not None
         session.context.end_script(error)
         session.stop()
-        session.context.end_script(None)  # the error ended this block, not the script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
         seconds = wall_clock.now() - self._begin
-        info: dict[str, Any] = {
+        info: dict[str, object] = {
             "started": self._begin,
             "ended": wall_clock.now(),
             "seconds": seconds,
@@ -100,6 +98,7 @@ class LiveTrace(Trace):
         }
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
+        session.context.end_script(None)  # the error ended this block, not the script
         self._read_sources = session.run_facts.sources
         if isinstance(self._sink, FanoutSink):
             self.note_unseen(self._sink.lost)

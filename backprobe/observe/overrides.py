@@ -63,7 +63,7 @@ def _seeded(seed: int) -> Callable[[], None]:
     before = torch.manual_seed
 
     @wraps(before)
-    def manual_seed(_: object) -> Any:
+    def manual_seed(_: object) -> torch.Generator:
         return before(seed)
 
     torch.manual_seed = torch.random.manual_seed = manual_seed
@@ -102,7 +102,7 @@ def _called(
                 value[key] = moved(value[key], to, place)
         return value
 
-    def call(self: nn.Module, *args: object, **kwargs: object) -> Any:
+    def call(self: nn.Module, *args: object, **kwargs: object) -> object:
         if depth[0] or torch.compiler.is_compiling() or not any(True for _ in self.parameters()):
             return before(self, *args, **kwargs)
         if id(self) not in known:

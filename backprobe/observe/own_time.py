@@ -69,7 +69,7 @@ class OwnTime:
         #: Calls of torch functions that the recorder sees; entries into and exits from calls of modules.
         self.ops, self.enters, self.leaves = SampledWork(), SampledWork(), SampledWork()
         #: Backward calls of fast-path steps.
-        self.passes = SampledWork()
+        self.fast_path_calls = SampledWork()
         #: Seconds measured with a clock.
         self.clocked = 0.0
         #: Of these, seconds in which the thread did not run.
@@ -122,7 +122,7 @@ class OwnTime:
     @property
     def sampled(self) -> float:
         """Seconds of frequent work so far, as sampled; they include waiting."""
-        return self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.passes.seconds
+        return self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.fast_path_calls.seconds
 
     @property
     def counted(self) -> float:

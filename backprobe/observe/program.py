@@ -18,10 +18,10 @@ import stat
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 from ..basics.errors import BackprobeError
 from .shadows import Shadows
@@ -111,7 +111,7 @@ class Program:
         return os.path.dirname(os.path.realpath(self._file)) if self.script.how == "file" else ""
 
     def run(self) -> None:
-        """Run the program to its end. Its exceptions are raised."""
+        """Run the program to its end, after ``enter``. Its exceptions are raised."""
         if self.script.how == "module":
             runpy._run_module_as_main(self.script.name)  # type: ignore[attr-defined]
         elif self._is_package:
@@ -236,7 +236,7 @@ def _folder_of_module(name: str) -> str | None:
     """Return the folder of a module's file, without importing its packages."""
     top, *rest = name.split(".")
     try:
-        spec: Any = importlib.util.find_spec(top)
+        spec: ModuleSpec | None = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return None
     if spec is None or (spec.origin is None and not spec.submodule_search_locations):

@@ -44,45 +44,49 @@ class RecordDelivery:
 
     def __init__(self, sink: Sink, session: Session, events: Events, later: Later, losses: Losses | None) -> None:
         self._sink, self._session, self._events, self._later, self._losses = sink, session, events, later, losses
-        self._steps: deque[Step] = deque()
+        self._undelivered: deque[Step] = deque()
         #: Step -> how many numbers of it are not known yet.
-        self._missing: dict[int, int] = {}
+        self._missing_numbers: dict[int, int] = {}
 
     def expect_numbers(
         self, step: Step, losses: list[torch.Tensor], norms: Sequence[AcceleratorNorms | AcceleratorClipNorm] = ()
     ) -> None:
-        """Make `step`, which is over, wait for parts of its loss and for norms."""
+        """Hold `step` back until the parts of its loss and the norms that are on an accelerator are fetched."""
         if losses or norms:
-            self._missing[step.index] = bool(losses) + len(norms)
+            self._missing_numbers[step.index] = bool(losses) + len(norms)
         if losses:
-            with private.unseen(), torch.no_grad(), private.unnoticed():
-                self._later.add(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), self._loss(step.index))
+            with private.disable_function_modes(), torch.no_grad(), private.hide_ops():
+                self._later.add(
+                    losses[0] if len(losses) == 1 else torch.stack(losses).sum(), self._loss_callback(step.index)
+                )
         for one in norms:
-            self._later.add_all(one.numbers, self._norms(step.index, one))
+            self._later.add_all(one.numbers, self._norms_callback(step.index, one))
 
-    def _loss(self, index: int) -> Callable[[float], None]:
-        def known(loss: float) -> None:
+    def _loss_callback(self, index: int) -> Callable[[float], None]:
+        def receive(loss: float) -> None:
             if loss - loss != 0.0:
                 self._events.nonfinite_loss_fetched.emit()
-            self._known(index, lambda step: replace(step, loss=loss + (step.loss or 0.0)))
+            self._fill_in(index, lambda step: replace(step, loss=loss + (step.loss or 0.0)))
 
-        return known
+        return receive
 
-    def _norms(self, index: int, away: AcceleratorNorms | AcceleratorClipNorm) -> Callable[[list[float]], None]:
-        return lambda read: self._known(index, lambda step: away.put(step, read))
+    def _norms_callback(
+        self, index: int, away: AcceleratorNorms | AcceleratorClipNorm
+    ) -> Callable[[list[float]], None]:
+        return lambda read: self._fill_in(index, lambda step: away.fill_in(step, read))
 
-    def _known(self, index: int, change: Callable[[Step], Step]) -> None:
-        for at, step in enumerate(self._steps):
+    def _fill_in(self, index: int, change: Callable[[Step], Step]) -> None:
+        for at, step in enumerate(self._undelivered):
             if step.index == index:
-                self._steps[at] = change(step)
-        self._missing[index] -= 1
-        if not self._missing[index]:
-            del self._missing[index]
+                self._undelivered[at] = change(step)
+        self._missing_numbers[index] -= 1
+        if not self._missing_numbers[index]:
+            del self._missing_numbers[index]
             self._deliver()
 
     def _deliver(self) -> None:
-        while self._steps and self._steps[0].index not in self._missing:
-            step = self._steps.popleft()
+        while self._undelivered and self._undelivered[0].index not in self._missing_numbers:
+            step = self._undelivered.popleft()
             if self._losses is not None:
                 self._losses.add(step)
             self._sink.step(step, self._session)
@@ -96,10 +100,10 @@ class RecordDelivery:
     def measured(self, measured: Measured) -> None:
         take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
         if take is not None:
-            take(measured if self._losses is None else self._losses.beside(measured))
+            take(measured if self._losses is None else self._losses.with_losses(measured))
 
     def step_ended(self, step: Step) -> None:
-        self._steps.append(step)
+        self._undelivered.append(step)
         self._deliver()
 
     def brief_steps(self, steps: BriefSteps, away: Mapping[int, OnAccelerator]) -> None:
@@ -108,7 +112,7 @@ class RecordDelivery:
         :param away: by step, what of it is on an accelerator.
         """
         try:
-            if away or self._steps:
+            if away or self._undelivered:
                 for step in steps:
                     self.expect_numbers(step, *away.get(step.index, ([], [])))
                     self.step_ended(step)

@@ -30,7 +30,7 @@ class RunFacts:
         self._settings, self._budget, self._steps = settings, schedule.policy.budget, schedule.steps
         self._calls, self._leaves, self._frames, self._events = calls, forward.leaves, forward.frames, events
         #: The parts that may have the methods ``records`` and ``unseen``.
-        self._parts: list[Any] = [
+        self._parts: list[object] = [
             *(forward.regions, forward.detach_points, schedule.steps, calls.layouts),
             *(forward.modules, forward.recorder.log, forward.values, forward.leaves),
         ]
@@ -63,10 +63,10 @@ class RunFacts:
     def facts(self) -> Facts:
         """Return facts about the run as a whole, so far."""
         leaves, steps = self._leaves, self._steps
-        leaves.note_coverage(self._budget.share is None or self._budget.recorded >= self._budget.steps)
-        parameters = leaves.parameters(steps.listed, steps.present, steps.goes_on)
-        seen = tuple(record for records in self._ask("records") for record in records)
-        seen += leaves.free(steps.listed)
+        leaves.note_coverage(self._budget.share is None or self._budget.recorded_steps >= self._budget.steps)
+        parameters = leaves.parameters(steps.optimized_parameters, steps.visible_parameters, steps.updated_since)
+        seen = tuple(record for records in self._collect("records") for record in records)
+        seen += leaves.free_parameters(steps.optimized_parameters)
         return Facts(parameters, self.unseen(), tuple(sorted(self._settings.checks)), (*seen, self.watched()))
 
     def watched(self) -> Watched:
@@ -74,16 +74,22 @@ class RunFacts:
         settings, steps, budget = self._settings, self._steps.index, self._budget
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
-        counts = budget.recorded, budget.steps, budget.passed, budget.repeated, budget.only_counted
+        counts = (
+            budget.recorded_steps,
+            budget.steps,
+            budget.steps_without_record,
+            budget.backward_only_steps,
+            budget.undiagnosed_bad_losses,
+        )
         return Watched(first, last, *asked, self.stopped, settings.budget, *counts)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """Return counts of what was not observed."""
-        found = tuple(one for unseen in self._ask("unseen") for one in unseen)
+        found = tuple(one for unseen in self._collect("unseen") for one in unseen)
         return (*self._events.faults.unseen(), *missing(bool(self._calls.count)), *found)
 
-    def _ask(self, method: str) -> list[Any]:
-        """Call `method` of every part that has it, and return the answers."""
+    def _collect(self, method: str) -> list[Any]:
+        """Call `method` of every part that has it, and return the results. Errors are counted."""
         answers = []
         for part in self._parts:
             ask = getattr(part, method, None)

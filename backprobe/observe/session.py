@@ -69,7 +69,7 @@ class Session:
             if tracker.wanted(asked):
                 self.run_facts.attach(tracker(self.context))
         events.attach(self._controller)
-        self._entered = self._over = False
+        self._is_attached = self._has_ended = False
 
     def start(self, startup: Startup | None = None) -> None:
         """Attach to torch.
@@ -82,15 +82,15 @@ class Session:
 
     def resume(self) -> None:
         """Attach to torch. Does nothing if already attached."""
-        if self._entered or self.run_facts.stopped is not None:
+        if self._is_attached or self.run_facts.stopped is not None:
             return
         self.schedule.steps.start()
         self._instrumentation.attach()
-        self.backward.calls.between.over()
+        self.backward.calls.node_counts.end_call()
         self.backward.intercepted.start()
-        self._entered = True
+        self._is_attached = True
         try:
-            self.events.attached.emit()
+            self.events.observing_begins.emit()
             self._controller.begin_step()
         except BaseException:
             self.pause()  # otherwise hooks would stay on that nothing removes
@@ -98,11 +98,11 @@ class Session:
 
     def pause(self) -> None:
         """Detach, and keep all state for ``resume``."""
-        if not self._entered:
+        if not self._is_attached:
             return
-        self._entered = False
+        self._is_attached = False
         self.backward.intercepted.stop()
-        self.events.detached.emit()
+        self.events.observing_pauses.emit()
         self.context.restore_process()
         self._instrumentation.detach()
         self.events.about_to_write.emit()  # measures what is pending; not in a forked child
@@ -110,11 +110,11 @@ class Session:
 
     def leave(self) -> None:
         """Detach in a forked child what the parent had attached, without finishing anything."""
-        self._entered = False
+        self._is_attached = False
         self.backward.intercepted.leave()
         self.backward.calls.leave()
         self._instrumentation.detach()
-        self.events.detached.emit()
+        self.events.observing_pauses.emit()
         self.context.restore_process()
         self.schedule.steps.remove()
 
@@ -123,8 +123,8 @@ class Session:
         mark = self.cost.mark_end()
         self.schedule.steps.mark_end()
         self.pause()
-        if not self._over:
-            self._over = True
+        if not self._has_ended:
+            self._has_ended = True
             self.events.ended.emit()
         self.schedule.steps.stop()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..records import Step
 from .backward.active_backward import ActiveBackward
@@ -15,6 +15,9 @@ from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
 from .schedule.step_policy import StepPlan
 from .schedule.step_schedule import StepSchedule
 from .tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    import torch
 
 
 class StepController:
@@ -45,19 +48,19 @@ class StepController:
 
     def begin_step(self) -> None:
         """Begin the next step as the policy plans it."""
-        can_repeat = self._calls.may_repeat and not self._steps.alone
-        self._apply(self._policy.plan(self._steps.index, self._instrumentation.may_record, can_repeat))
+        can_skip_forward = self._calls.can_record_backward_only and not self._steps.no_optimizer_seen
+        self._apply(self._policy.plan(self._steps.index, self._instrumentation.may_record, can_skip_forward))
 
     def _apply(self, plan: StepPlan) -> None:
-        self._interceptor.repeat(plan.backward_only)
+        self._interceptor.set_backward_only(plan.backward_only)
         self._recorder.observe(plan.forward_recorded, plan.inspected)
         if plan.forward_recorded:
             self._recorder.skip_nodes()
         self._modules.observe(plan.forward_recorded, plan.inspected)
-        self._values.check(not self._inspections.used_to_it)
-        if plan.explains:
-            self._cost.explain()
-        self._instrumentation.to(plan.attached)
+        self._values.set_checking(not self._inspections.has_only_bad_values)
+        if plan.diagnoses:
+            self._cost.charge_to_diagnosis()
+        self._instrumentation.set_recording(plan.attached)
         self._instrumentation.leave_calls_to_engine(plan.calls_to_engine)
         self._steps.sample_accelerators(plan.recorded)
         if self._state.attached:
@@ -65,17 +68,19 @@ class StepController:
 
     def forward_begins(self) -> None:
         """End a step whose optimizer has stepped, and carry out a pending switch."""
-        if self._steps.stepped:
+        if self._steps.has_stepped:
             self._steps.finish()
-        self._instrumentation.settle()
+        self._instrumentation.apply_pending_switch()
 
     # Steps end
 
-    def step_finished(self, step: Step, losses: list[Any], norms: list[AcceleratorNorms | AcceleratorClipNorm]) -> None:
+    def step_finished(
+        self, step: Step, losses: list[torch.Tensor], norms: list[AcceleratorNorms | AcceleratorClipNorm]
+    ) -> None:
         """Account for a finished step, pass it on, begin the next one, and let steps after it take the fast path."""
         mark = self._events.own.begin()
         self._delivery.expect_numbers(step, losses, norms)
-        self._account(step)
+        self._charge_step(step)
         self._events.step_ended.emit(step)
         self._recorder.log.trim()
         self._modules.new_step(self._steps.index)
@@ -87,44 +92,50 @@ class StepController:
             self._events.own.since(mark)
         self._start_fast_path()
 
-    def _account(self, step: Step) -> None:
-        recorder, repeated = self._recorder, self._interceptor.take_repetition_result()
+    def _charge_step(self, step: Step) -> None:
+        recorder, repeated = self._recorder, self._interceptor.take_backward_only_result()
         if repeated is False:
-            self._budget.was_like_none()
-        self._budget.step_ended(
+            self._budget.note_unmatched_graph()
+        self._budget.charge_step(
             self._cost.seconds,
             step.watching,
             recorded=recorder.recording or bool(repeated),
-            inspecting=recorder.inspecting,
-            first=self._policy.is_at_start(step.index),
-            asked=self._inspections.asked,
-            repeats=bool(repeated),
-            explains=self._cost.explained,
+            inspected=recorder.inspecting,
+            at_start=self._policy.is_at_start(step.index),
+            requested=self._inspections.requested,
+            backward_only=bool(repeated),
+            diagnosed=self._cost.charged_diagnosis,
         )
 
     def _start_fast_path(self) -> None:
         """Let as many of the next steps take the fast path as budget and trackers say: Note [Steps that pass]."""
         off = not self._state.attached and not self._recorder.idle
-        if not off or self._policy.is_decided_ahead or self._interceptor.repeating:
+        if not off or self._policy.is_decided_ahead or self._interceptor.is_backward_only:
             return
         begun, budget = self._steps.index, self._budget
-        room = min(self._policy.fast_path_steps(begun), max(self._context.next_look - begun, 0))
-        room = min([room, *(may_pass(begun, budget.long_steps) for may_pass in self._context.may_pass)])
+        room = min(self._policy.fast_path_steps(begun), max(self._context.next_measured_step - begun, 0))
+        room = min(
+            [room, *(fast_path_limits(begun, budget.long_steps) for fast_path_limits in self._context.fast_path_limits)]
+        )
         deferred = self._gets_deferred_records()
-        if not deferred and self._steps.losses.is_odd_for_once and budget.tells():
+        if not deferred and self._steps.losses.was_just_cleared and budget.affords_deferred_records():
             return  # the next step finds out how its loss is summed up; those after it keep their losses
         several = self._context.waiting is not None
-        self._steps.let_pass(min(budget.lets_pass(deferred, several), room), deferred)
+        self._steps.enter_fast_path(min(budget.next_fast_path_steps(deferred, several), room), deferred)
 
     def _gets_deferred_records(self) -> bool:
         """Return whether records are made of fast-path steps (Note [Brief steps])."""
-        return not self._policy.settings.record_ops and bool(self._steps.losses.plain) and self._budget.tells()
+        return (
+            not self._policy.settings.record_ops
+            and bool(self._steps.losses.summed_calls)
+            and self._budget.affords_deferred_records()
+        )
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
         """Account for fast-path steps that are over, and pass on their records."""
-        self._interceptor.settle()
-        mine = self._cost.step_ended(seconds, steps)
-        self._budget.have_passed(steps, self._cost.seconds, mine)
+        self._interceptor.charge_fast_path_calls()
+        mine = self._cost.charge_steps(seconds, steps)
+        self._budget.charge_fast_path_steps(steps, self._cost.seconds, mine)
         self._deliver_deferred_records(mine / steps)
         self._modules.new_step(self._steps.index)
         if between:
@@ -137,12 +148,12 @@ class StepController:
     def _deliver_deferred_records(self, mine: float) -> None:
         """Pass on records of fast-path steps; backprobe took `mine` seconds of each."""
         mark = self._events.own.begin()
-        steps, away = self._steps.have_passed(mine)
+        steps, away = self._steps.deferred_records(mine)
         if steps:
             self._delivery.brief_steps(steps, away)
         seconds = self._events.own.since(mark)
         if steps:
-            self._budget.telling(len(steps), seconds)
+            self._budget.charge_deferred_records(len(steps), seconds)
 
     def _scan(self, step: int, seconds: float, mark: object) -> None:
         if self._scanner.scan(step, seconds, mark):
@@ -152,43 +163,43 @@ class StepController:
 
     def outermost_call_ended(self) -> None:
         """Begin the next step here if no optimizer marks the end of a step."""
-        if self._state.running_calls or not self._steps.alone or self._policy.is_decided_ahead:
+        if self._state.running_calls or not self._steps.no_optimizer_seen or self._policy.is_decided_ahead:
             return
         step = self._steps.index + 1
         recorded = self._policy.decide_ahead(step)
         if recorded and not self._recorder.recording:
             self._recorder.observe(True, False)
-        self._instrumentation.to(recorded or self._policy.is_at_start(step), True)
+        self._instrumentation.set_recording(recorded or self._policy.is_at_start(step), True)
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Take a recorded call into account; if something was wrong in it, this step explains a failure."""
         self.outermost_call_ended()
-        if recorded.trouble:
-            self._cost.explain()
-        self._policy.call_recorded(recorded, scaled=self._steps.losses.scaler is not None)
+        if recorded.has_trouble:
+            self._cost.charge_to_diagnosis()
+        self._policy.call_recorded(recorded, scaled=self._steps.losses.current_scale is not None)
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Note a call without errors."""
-        self._budget.good_loss()
+        self._budget.note_finite_loss()
 
     # Something is wrong or new in a step that is not recorded
 
     def failure_found(self, step: int) -> None:
         """Inspect the steps after `step`, in which something is wrong."""
-        self._inspections.something_new(step)
-        self._steps.stop_passing()
+        self._inspections.inspect_after(step)
+        self._steps.leave_fast_path()
 
     def novelty_found(self, step: int) -> None:
         """Inspect the steps after `step`, in which something is new, if the policy allows it."""
         if self._policy.found_novelty(step):
-            self._steps.stop_passing()
+            self._steps.leave_fast_path()
 
     def nonfinite_loss_fetched(self) -> None:
         """Inspect the next steps: the loss of an earlier step was not finite."""
         if self._policy.found_late_failure(self._steps.index):
-            self._steps.stop_passing()
+            self._steps.leave_fast_path()
 
     def _start_postponed_inspection(self) -> None:
         """Start an inspection that was postponed, if the budget covers it now. Called before a step begins."""
         if self._policy.found_postponed_novelty(self._steps.index - 1):
-            self._steps.stop_passing()
+            self._steps.leave_fast_path()

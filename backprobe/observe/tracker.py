@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..records import Unseen
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from ..records import Step
@@ -38,10 +39,10 @@ class Tracker:
 
     # A session
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         """Observing begins or resumes."""
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         """Observing pauses or ends; also called in a forked child. Remove everything that you attached."""
 
     def ended(self) -> None:
@@ -52,7 +53,9 @@ class Tracker:
     def step_begins(self, step: int, inspecting: bool) -> None:
         """Step number `step` begins. `inspecting`: the step is inspected closely."""
 
-    def step_finished(self, step: Step, losses: list[Any], norms: list[AcceleratorNorms | AcceleratorClipNorm]) -> None:
+    def step_finished(
+        self, step: Step, losses: list[torch.Tensor], norms: list[AcceleratorNorms | AcceleratorClipNorm]
+    ) -> None:
         """A step that did not take the fast path is over, and not accounted for yet: listen to ``step_ended`` instead.
 
         :param losses: the parts of its loss, and `norms`: the norms, that are still on an accelerator.
@@ -67,7 +70,7 @@ class Tracker:
         :param between: no step is running.
         """
 
-    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+    def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
         """An optimizer stepped in a fast-path step that is over, when the node counter was at `seq`."""
 
     def measurement_begins(self, step: int) -> None:
@@ -79,16 +82,16 @@ class Tracker:
     def alarm(self, alarm: object) -> None:
         """The statistics show an ``Alarm`` (``findings``)."""
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
 
-    def closure_step_begins(self, optimizer: Any, closure: Any) -> None:
+    def closure_step_begins(self, optimizer: torch.optim.Optimizer, closure: object) -> None:
         """An optimizer is about to step, and was given a closure."""
 
-    def builtin_optimizer_begins(self, optimizer: Any) -> None:
+    def builtin_optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """A built-in torch optimizer is about to step, and calls no code of the script in it."""
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped."""
 
     # Modules
@@ -102,8 +105,11 @@ class Tracker:
     def region_entered(self) -> None:
         """A module is called inside the first run of a checkpointed region."""
 
-    def mode_query_begins(self) -> None:
-        """A module call begins that builds no graph and may query function modes (Note [Modules that query modes])."""
+    def mode_query_begins(self, module: nn.Module) -> None:
+        """A call of `module` begins that builds no graph.
+
+        The module may query function modes (Note [Modules that query modes]).
+        """
 
     def mode_query_ends(self) -> None:
         """The module call of ``mode_query_begins`` returned or raised."""
@@ -132,7 +138,7 @@ class Tracker:
     def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
         """A module that no outermost module contains was called inside `parent`."""
 
-    def unregistered_leaf_found(self, tensor: Any) -> None:
+    def unregistered_leaf_found(self, tensor: torch.Tensor) -> None:
         """A leaf that gets a gradient belongs to no outermost module."""
 
     # Ops
@@ -146,10 +152,10 @@ class Tracker:
     def nongraph_op(self, func: object, args: object, out: object, frame: FrameType) -> None:
         """An op that `frame` called with `args` made no node in a step that is not inspected closely."""
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: FrameType) -> None:
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         """``requires_grad`` of a leaf is about to be set at `frame`."""
 
-    def leaf_begins(self, tensor: Any, frame: FrameType) -> None:
+    def leaf_begins(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """``requires_grad`` of a tensor that is no parameter is about to be turned on at `frame`."""
 
     def op_claimed(self, op: Op) -> bool:
@@ -168,22 +174,22 @@ class Tracker:
     def about_to_write(self) -> None:
         """An in-place op is about to run, or observing stops: measure what is pending."""
 
-    def wrote(self, func: object, written: list[Any], seq: int, frame: FrameType) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         """An op that `frame` called wrote to the tensors `written`."""
 
-    def wrote_in_step(self, func: object, written: list[Any], seq: int, frame: FrameType) -> None:
+    def wrote_in_step(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         """The same as ``wrote``, inside the step of an optimizer that is not torch's own."""
 
-    def data_read(self, tensor: Any, out: object, frame: FrameType) -> None:
+    def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         """``tensor.data`` returned `out`."""
 
-    def memory_read(self, func: object, tensor: Any, out: object, frame: FrameType) -> None:
+    def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         """``tensor.numpy()`` or a similar function exposed a tensor's memory."""
 
-    def leaf_grad_read(self, tensor: Any, value: object, frame: FrameType) -> None:
+    def leaf_grad_read(self, tensor: torch.Tensor, value: object, frame: FrameType) -> None:
         """``.grad`` of a leaf was read during a backward call."""
 
-    def nonleaf_grad_read(self, tensor: Any, frame: FrameType) -> None:
+    def nonleaf_grad_read(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """``.grad`` of a non-leaf tensor was read, and is ``None``."""
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
@@ -192,13 +198,13 @@ class Tracker:
         :param put: it was set.
         """
 
-    def grad_cleared(self, tensor: Any, frame: FrameType) -> None:
+    def grad_cleared(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """``.grad`` of `tensor`, a leaf, was set to ``None`` outside backward calls and optimizers."""
 
-    def data_assigned(self, tensor: Any, frame: FrameType) -> None:
+    def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """``tensor.data = ...`` assigns other values to a leaf."""
 
-    def hook_registered(self, tensor: Any, hook: object, frame: FrameType) -> None:
+    def hook_registered(self, tensor: torch.Tensor, hook: object, frame: FrameType) -> None:
         """`frame` registers a hook on a tensor that has a node."""
 
     def region_called(self, call: object) -> None:
@@ -269,7 +275,7 @@ class Tracker:
 
     # What is known
 
-    def records(self) -> Iterable[Any]:
+    def records(self) -> Iterable[object]:
         """The findings so far: records of ``backprobe.records``, or of a plugin's own."""
         return ()
 

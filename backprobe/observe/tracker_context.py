@@ -45,14 +45,15 @@ class TrackerContext:
     :ivar code: the exit code of a script that ended; ``signal``: the signal that ended it.
     :ivar waiting: the watcher of waits for other processes, if there is one.
     :ivar record_to: the folder of the run, for trackers that write files of their own into it.
-    :ivar look_closely: requests a close inspection of the steps before a number.
-    :ivar hand_on: passes statistics of a step to the sink.
-    :ivar look_again: requests the next statistics soon: the last ones are an alarm if they persist.
-    :ivar next_look: no step from this one on takes the fast path until the number is set again: its loss is needed.
-    :ivar may_pass: functions that are given a step, and whether steps are long. Each returns how
-        many steps from that one on may take the fast path.
+    :ivar inspect_until: requests a close inspection of the steps before a number.
+    :ivar deliver_statistics: passes statistics of a step to the sink.
+    :ivar measure_soon: requests the next statistics soon, because the last ones are an alarm if they persist.
+    :ivar next_measured_step: the next step whose loss is needed: no step from it on takes the fast path until the
+        number is set again.
+    :ivar fast_path_limits: functions that are given a step, and whether steps are long. Each returns how many steps
+        from that one on may take the fast path.
     :ivar batches: by step, the saved batches of a run without a folder to write them to.
-    :ivar put_back: functions that remove our hooks from the process when observing pauses, also if the listener that
+    :ivar restorers: functions that remove our hooks from the process when observing pauses, also if the listener that
         should have done so has failed. Each may be called twice.
     """
 
@@ -71,13 +72,13 @@ class TrackerContext:
     signal: int | None = None
     waiting: CollectiveWaitWatcher | None = None
     record_to: Path | None = None
-    look_closely: Callable[[int], None] = lambda step: None
-    hand_on: Callable[[Measured], None] = lambda measured: None
-    look_again: Callable[[], None] = lambda: None
-    next_look: int = sys.maxsize
-    may_pass: list[Callable[[int, bool], int]] = field(default_factory=list)
+    inspect_until: Callable[[int], None] = lambda step: None
+    deliver_statistics: Callable[[Measured], None] = lambda measured: None
+    measure_soon: Callable[[], None] = lambda: None
+    next_measured_step: int = sys.maxsize
+    fast_path_limits: list[Callable[[int, bool], int]] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
-    put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
+    restorers: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 
     def step_hooks(
         self, owner: Tracker, before: StepFunction | None = None, after: StepFunction | None = None
@@ -94,7 +95,7 @@ class TrackerContext:
         forward: ForwardObservers,
         schedule: StepSchedule,
         calls: BackwardCalls,
-        hand_on: Callable[[Measured], None],
+        deliver_statistics: Callable[[Measured], None],
         **run: Any,
     ) -> TrackerContext:
         """Make the context.
@@ -111,8 +112,8 @@ class TrackerContext:
             schedule.steps,
             calls,
             forward.origins,
-            look_closely=schedule.policy.inspections.look_closely,
-            hand_on=hand_on,
+            inspect_until=schedule.policy.inspections.inspect_until,
+            deliver_statistics=deliver_statistics,
             **run,
         )
 
@@ -136,17 +137,17 @@ class TrackerContext:
         """Give trackers the watcher of waits for other processes."""
         self.waiting = waiting
 
-    def measure_with(self, look_again: Callable[[], None]) -> None:
-        """Let `look_again` request the next statistics soon."""
-        self.look_again = look_again
+    def measure_with(self, measure_soon: Callable[[], None]) -> None:
+        """Set the function that requests the next statistics soon."""
+        self.measure_soon = measure_soon
 
     def measure_at(self, step: int) -> None:
-        """Let no step from `step` on take the fast path until the number is set again."""
-        self.next_look = step
+        """Set the next step whose loss is needed."""
+        self.next_measured_step = step
 
     def restore_process(self) -> None:
-        """Remove our hooks from the process: call every function of ``put_back``."""
-        for put in self.put_back:
+        """Remove our hooks from the process: call every function of ``restorers``."""
+        for put in self.restorers:
             try:
                 put()
             except Exception as error:
@@ -159,8 +160,8 @@ class TrackerContext:
         :param waits: something is an alarm if it persists: the next statistics are measured soon.
         """
         if alarms:
-            self.look_closely(self.steps.index + STEPS_AFTER_ALARM)
+            self.inspect_until(self.steps.index + STEPS_AFTER_ALARM)
         for alarm in alarms:
             self.events.alarm.emit(alarm)
         if waits:
-            self.look_again()
+            self.measure_soon()

@@ -10,7 +10,7 @@ from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised,
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
 from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
-from .corruption import GradientHook, Spoilt
+from .corruption import GradientHook, GradientOverwritten, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
@@ -25,7 +25,7 @@ from .ledger import (
     WeightChange,
 )
 from .loss_targets import AttachedAdvantage, CancellingDifference, CollapsedEmbeddings, StraightThroughLoss
-from .loss_terms import LostTerm
+from .loss_terms import LostTerm, SampleWithoutGradient
 from .memory import (
     GradientCycle,
     Retained,
@@ -54,10 +54,12 @@ from .nodes import (
 from .parameters import (
     COLLECTIVES,
     BlankTargets,
+    CollapsedPosterior,
     Cut,
     FreeParameter,
     FrozenLoss,
     GradientUse,
+    IgnoredGradient,
     MisalignedTargets,
     NoGradient,
     PaddingRowUsed,
@@ -76,13 +78,17 @@ from .schedules import LoadedRate, PlateauMetric, ScheduleOfOther, ScheduleResta
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import (
+    AccumulationNames,
     ClimbingUpdates,
     EqualUnits,
     FreezeAttempt,
     FrozenInTraining,
     LeftInEvaluation,
+    ModuleBackward,
+    NegativeRate,
     NewOptimizers,
     NothingLoaded,
+    RefusedUpdate,
     RepeatedModule,
     ScaledGradients,
     StateNotCopied,
@@ -99,6 +105,7 @@ __all__ = [
     "ACCUMULATE_SEQ",
     "COLLECTIVES",
     "KINDS",
+    "AccumulationNames",
     "Applied",
     "Aside",
     "AttachedAdvantage",
@@ -114,6 +121,7 @@ __all__ = [
     "CancellingDifference",
     "ClimbingUpdates",
     "CollapsedEmbeddings",
+    "CollapsedPosterior",
     "Collective",
     "CompiledRegion",
     "CompiledWrong",
@@ -136,10 +144,12 @@ __all__ = [
     "GradStat",
     "GradientCycle",
     "GradientHook",
+    "GradientOverwritten",
     "GradientUse",
     "GraphBreak",
     "HookSeen",
     "HooksPileUp",
+    "IgnoredGradient",
     "InferredLine",
     "Inside",
     "Judged",
@@ -155,8 +165,10 @@ __all__ = [
     "LostTerm",
     "Measured",
     "MisalignedTargets",
+    "ModuleBackward",
     "ModuleCall",
     "Mutation",
+    "NegativeRate",
     "NewOptimizers",
     "NoGradient",
     "Node",
@@ -176,6 +188,7 @@ __all__ = [
     "Recomputed",
     "RefusedOp",
     "RefusedToCompile",
+    "RefusedUpdate",
     "RegionDiffers",
     "RegionGradient",
     "RegionRun",
@@ -186,6 +199,7 @@ __all__ = [
     "Retained",
     "Reuse",
     "Root",
+    "SampleWithoutGradient",
     "SavedBytes",
     "SavedEntry",
     "SavedMemory",

@@ -96,17 +96,20 @@ class Mutation:
     region: Site | None = None
     inferred: bool = False
     candidates: tuple[Site, ...] = ()
+    #: The earlier call that ran the node, if the graph of this one takes a result from its graph.
+    carried: Reuse | None = None
 
 
 @record
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """A backward call that reached nodes which an earlier one had freed.
+    """A backward call that reached nodes of the graph of an earlier one.
 
-    ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``. ``node`` is the first node of the new graph
-    that leads into the old one, at ``old``; ``None`` if no graph was built since. ``shared``: the earlier call ran only
-    a part of this graph, from another root. ``carried``: the line that last used the old tensor, in the function that
-    has it in a variable.
+    ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``; it freed its graph, or, in a ``Mutation``, may
+    have retained it. ``node`` is the first node of the new graph that leads into the old one, at ``old``; ``None`` if
+    no graph was built since. ``shared``: the earlier call ran only a part of this graph, from another root.
+    ``carried``: the line that last used the old tensor, in the function that has it in a variable; ``assigned``: the
+    line that assigned this variable, or the attribute of a module.
     """
 
     freed_by: int
@@ -116,6 +119,7 @@ class Reuse:
     old: int
     shared: bool = False
     carried: Site | None = None
+    assigned: Site | None = None
 
 
 @record

@@ -32,6 +32,32 @@ class Spoilt:
 
 @record
 @dataclass(frozen=True, slots=True)
+class GradientOverwritten:
+    """An in-place write to a gradient that the engine had given to another node too, which runs later.
+
+    :ivar by: ``backward`` (of a custom function) or ``hook`` (on the result of ``op``).
+    :ivar node, op, module: the node whose backward or hook wrote, its operation and module.
+    :ivar giver, shared: the operation that gives the gradient to two others, and its line.
+    :ivar parameters: those whose gradients go through the other receiver.
+    :ivar site: the line that wrote; ``made``: the line that applied the function, or that registered the hook.
+    :ivar failed: the line of the backward call.
+    """
+
+    step: int
+    by: str
+    node: str
+    op: str
+    module: str | None
+    giver: str
+    parameters: tuple[str, ...]
+    site: Site | None
+    made: Site | None
+    shared: Site | None
+    failed: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class GradientHook:
     """A user's hook on the gradient that node ``node`` of a backward call receives.
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..basics.text import without_controls
 from .places import Site, lasting
 from .registry import record
+from .roles import meaning_of
 
 
 @record
@@ -53,6 +54,14 @@ class Finding:
         out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}
         out["parameters"] = list(self.parameters)
         out["step"], out["rank"] = self.step, self.rank
-        out["sites"] = [{"role": s.role, **asdict(s.site), "file": lasting(s.site.file)} for s in self.sites]
+        out["sites"] = [
+            {
+                "role": s.role,
+                "meaning": meaning_of(s.role, self.kind),
+                **asdict(s.site),
+                "file": lasting(s.site.file),
+            }
+            for s in self.sites
+        ]
         out["evidence"], out["confidence"], out["advice"] = dict(self.evidence), self.confidence, self.advice
         return out

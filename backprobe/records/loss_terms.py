@@ -1,4 +1,4 @@
-"""Records of terms of a loss that have no graph."""
+"""Records of terms of a loss that have no graph, and of samples that carry no gradient."""
 
 from __future__ import annotations
 
@@ -29,3 +29,23 @@ class LostTerm:
     parameters: tuple[str, ...]
     step: int
     reborn: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class SampleWithoutGradient:
+    """A sample that a loss uses, drawn without a graph from a distribution that the loss trains by a divergence only.
+
+    :ivar how: ``sample`` or ``torch.normal``.
+    :ivar distribution: the class of the distribution; empty for ``torch.normal``.
+    :ivar site: the line that draws; ``failed``: the line of the backward call.
+    :ivar parameters: some of the parameters that the distribution depends on.
+    :ivar step: the first step in which it was observed.
+    """
+
+    how: str
+    distribution: str
+    site: Site
+    failed: Site | None
+    parameters: tuple[str, ...]
+    step: int

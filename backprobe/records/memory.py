@@ -144,6 +144,7 @@ class Retained:
     :ivar steps: the number of steps since, including that one. Not each step's graph can be counted, so as many may be
         alive.
     :ivar grew: whether there were more at a later inspection than at the first.
+    :ivar made: for a container, the line that made one of the tensors in it, if it was observed.
     """
 
     holder: str
@@ -155,6 +156,7 @@ class Retained:
     first: int | None = None
     steps: int = 0
     grew: bool = True
+    made: Site | None = None
 
 
 @record

@@ -133,7 +133,8 @@ class Unreduced:
     """Parameters that data-parallel training waited for: the backward of ``failed`` in step ``step`` gave no gradient.
 
     ``frozen`` is the line that turned ``requires_grad`` off; otherwise ``sites`` are the lines that decide whether they
-    are used, and use them, if known. ``before``: an earlier backward gave them one.
+    are used, and use them, if known. ``before``: an earlier backward gave them one. ``wrapped``: the line of the script
+    that wrapped the model, if there is one such line.
     """
 
     parameters: tuple[str, ...]
@@ -142,6 +143,7 @@ class Unreduced:
     sites: tuple[Site, ...]
     failed: Site | None
     before: bool
+    wrapped: Site | None = None
 
 
 @record
@@ -212,9 +214,9 @@ class FrozenLoss:
 class RefusedOp:
     """An operation of the forward at ``site``, in ``step``, that autograd refused with the error ``text``.
 
-    ``reason`` is ``split``, ``leaf``, ``leaf view``, ``no-grad view``, ``custom view``, ``inference``, ``out`` or
-    ``flag``. ``made`` is the line that made the tensor, ``observed`` or else inferred from the source. ``op``: for
-    ``split``, the node that made it.
+    ``reason`` is ``split``, ``leaf``, ``leaf view``, ``no-grad view``, ``custom view``, ``inference``, ``out``,
+    ``flag`` or ``copied``. ``made`` is the line that made the tensor, ``observed`` or else inferred from the source.
+    ``op``: for ``split``, the node that made it; ``attribute``: for ``copied``, that of ``module`` which holds it.
     """
 
     reason: str
@@ -225,6 +227,7 @@ class RefusedOp:
     step: int
     module: str | None
     op: str = ""
+    attribute: str = ""
 
 
 @record
@@ -266,6 +269,32 @@ class MisalignedTargets:
 
 @record
 @dataclass(frozen=True, slots=True)
+class CollapsedPosterior:
+    """A variational autoencoder whose posterior is equal to the prior at the end of the run.
+
+    :ivar first, last: the first and last of the last measured steps, all of which show it.
+    :ivar divergence: the mean divergence of a sample's posterior from the prior in the last one, in nats.
+    :ivar codes: the number of elements of a sample's code.
+    :ivar op, elements: the operation that compares the reconstruction, and the elements of a sample; empty and 0 if
+        it is not known.
+    :ivar ratio: the weight of the divergence in the loss, as a multiple of that of an element of the reconstruction.
+    :ivar site, compared: the lines of the divergence and of the comparison; ``failed``: that of the backward call.
+    """
+
+    first: int
+    last: int
+    divergence: float
+    codes: int
+    op: str
+    elements: int
+    ratio: float | None
+    site: Site | None
+    compared: Site | None
+    failed: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class BlankTargets:
     """Targets of ``ctc_loss`` that are its blank.
 
@@ -301,4 +330,24 @@ class UnlearnedRows:
     since: int
     last: int
     looks: int
+    backward: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class IgnoredGradient:
+    """A custom function whose backward never reads the gradients that it is given, in a call in which they were not one
+    and it returned a gradient.
+
+    :ivar node: the name of its node, in ``module``; ``step``: that of the call.
+    :ivar parameters: those whose gradients go through it.
+    :ivar returned: the line that returns the gradients; ``applied``: that applies it; ``backward``: the backward call.
+    """
+
+    step: int
+    node: str
+    module: str | None
+    parameters: tuple[str, ...]
+    returned: Site | None
+    applied: Site | None
     backward: Site | None

@@ -72,6 +72,7 @@ class ZeroedElements:
     :ivar by_hook: a hook of the parameter sets the gradients to zero, and not a line after the backward call.
     :ivar zeroed: the lines that set them to zero: of the hooks, or those that were observed to write.
     :ivar stepped: the line that steps; ``made``: the line of the optimizer.
+    :ivar inferred: some of them got no gradient that a hook could set to zero: its mask is zero there.
     """
 
     parameter: str
@@ -89,6 +90,7 @@ class ZeroedElements:
     zeroed: tuple[Site, ...]
     stepped: Site | None
     made: Site | None
+    inferred: bool = False
 
 
 @record
@@ -119,6 +121,44 @@ class ZeroRate:
     returns: int
     scheduled: Site | None
     made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class NegativeRate:
+    """Steps of ``optimizer`` with a learning rate below zero, in groups that have gradients and are not maximized.
+
+    :ivar step: the first examined one of them; ``steps``: how many of the examined steps there were.
+    :ivar groups: the number of parameter groups concerned; ``of``: of so many.
+    :ivar lowest: the lowest rate; ``highest``: the highest rate before.
+    :ivar scheduler: the class of the scheduler of the optimizer; empty if none was found.
+    :ivar given: a line of the user's function that returns the factor; ``returns``: the number of lines that may be it.
+    :ivar scheduled: the line that makes the scheduler, or that sets the rate; ``made``: that makes the optimizer.
+    """
+
+    optimizer: str
+    step: int
+    steps: int
+    groups: int
+    of: int
+    lowest: float
+    highest: float
+    scheduler: str
+    given: Site | None
+    returns: int
+    scheduled: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class AccumulationNames:
+    """Names that the script gives to a library as the number of accumulated batches.
+
+    :ivar names: variables, and attributes without their objects.
+    """
+
+    names: tuple[str, ...]
 
 
 @record
@@ -183,7 +223,7 @@ class TinyUpdates:
     :ivar steps: the number of these steps.
     :ivar largest: the largest update, relative to the parameter: both are 2-norms.
     :ivar first, last: the largest of the first five, and of the last five.
-    :ivar since: the first of these steps if larger updates came before; 0 if none did.
+    :ivar since: the first of these steps if larger updates came before; 0 if none did. ``until``: the last of them.
     """
 
     parameter: str
@@ -191,7 +231,8 @@ class TinyUpdates:
     largest: float
     first: float
     last: float
-    since: int = 0
+    since: int
+    until: int
 
 
 @record
@@ -398,3 +439,63 @@ class RepeatedModule:
     step: int
     lines: tuple[Site, ...] = ()
     registered: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RefusedUpdate:
+    """A call at ``site``, in ``step``, of an optimizer, a scheduler or a gradient scaler, that torch refused with the
+    error ``text``, and that ended the script.
+
+    ``reason`` is ``over`` (a scheduler was stepped more often than it is made for), ``groups`` (a loaded state is of
+    other groups), ``state`` (a state has the shapes of other parameters), ``resized`` (it has a shape that no parameter
+    has any more), ``sparse`` (sparse gradients), ``empty`` (no parameters were given), ``no-leaf``, ``twice`` (a
+    parameter that is no leaf, or is in two groups), ``first-rate`` (a scheduler resumes on an optimizer that never had
+    one), ``closure`` or ``metrics`` (``step`` needs this argument), ``unscaled-twice``, ``stepped-twice``,
+    ``unscaled-late``, ``half`` (gradients in half precision) or ``nothing-unscaled`` (of a gradient scaler); otherwise
+    it is empty.
+
+    :ivar owner: the class that refused; ``optimizer``: that of its optimizer, if there is one.
+    :ivar given, wanted: numbers that do not agree: for ``over`` of calls, for ``groups`` of parameters.
+    :ivar parameters: those that it is about.
+    :ivar operation: the operation that made the tensor, for ``no-leaf``.
+    :ivar source: its line; for ``resized`` a line that resizes parameters, from the source code.
+    :ivar made: the line of the optimizer.
+    """
+
+    reason: str
+    text: str
+    owner: str
+    optimizer: str
+    step: int
+    given: int
+    wanted: int
+    parameters: tuple[str, ...]
+    operation: str
+    site: Site
+    source: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ModuleBackward:
+    """A method ``backward`` of a module that computes gradients, and that nothing called: autograd does not.
+
+    :ivar modules: the names of the modules; ``class_name``: their class.
+    :ivar step: the first step in which they were called with gradients enabled; ``steps``: the steps of the run.
+    :ivar defined: the line of the method; ``called``: a line that calls one of the modules.
+    :ivar forward: the first and the last line of the class's own forward, in the file of the method; (0, 0) if unknown.
+    :ivar is_certain: no line of the script can call it, and the interpreter would show it if it had run.
+    :ivar possible: lines that call a method of this name of an object that is not known.
+    """
+
+    modules: tuple[str, ...]
+    class_name: str
+    step: int
+    steps: int
+    defined: Site
+    called: Site | None
+    forward: tuple[int, int]
+    is_certain: bool
+    possible: tuple[Site, ...] = ()

@@ -36,7 +36,7 @@ class LayoutTable:
         self._modules, self._parameters, self._sites = modules, parameters, sites
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, object]] = []
 
     def of(self, nodes: Sequence[NodeRun]) -> int:
         layout = nodes.packed.layout if isinstance(nodes, PackedNodes) else nodes
@@ -47,7 +47,7 @@ class LayoutTable:
             self.rows.append(self._row(nodes))
         return number
 
-    def _row(self, nodes: Sequence[NodeRun]) -> dict[str, Any]:
+    def _row(self, nodes: Sequence[NodeRun]) -> dict[str, object]:
         strings: dict[str, int] = {}
         starts, to = [0], []
         for run in nodes:
@@ -246,7 +246,7 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
 
 def with_means(
     rows: list[dict[str, object]], calls: Sequence[BackwardCall], layouts: Sequence[int]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Add to `rows` of layouts the mean time of each node over those of `calls` with that layout, and the number of
     calls with times.
     """

@@ -82,7 +82,7 @@ class _Pair:
         self._sites = (Sites(_folder(traces[0])), Sites(_folder(traces[1])))
         self._paired = Paired(*self._tapes, found, self._sites, most)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         found = self._found
         ops = self._paired.document()
         alone = [len(ops) for ops in found.alone]
@@ -106,7 +106,7 @@ class _Pair:
             "sites": [sites.rows() for sites in self._sites],
         }
 
-    def _blame(self, blame: Blame) -> dict[str, Any]:
+    def _blame(self, blame: Blame) -> dict[str, object]:
         return {
             "kind": blame.kind,
             "what": what(blame),
@@ -117,7 +117,7 @@ class _Pair:
             "lines": self._lines(blame),
         }
 
-    def _suspect(self, op: TapeOp | None, side: int) -> dict[str, Any] | None:
+    def _suspect(self, op: TapeOp | None, side: int) -> dict[str, object] | None:
         if op is None:
             return None
         place = op.place
@@ -135,16 +135,16 @@ class _Pair:
             "caller": _caller(op, self._sites[side]),
         }
 
-    def _lines(self, blame: Blame) -> list[dict[str, Any]]:
+    def _lines(self, blame: Blame) -> list[dict[str, object]]:
         """Return the source around the suspect op in both runs, with equal lines side by side."""
         places = [op.place if op is not None else None for op in (blame.a, blame.b)]
         parts = [_around(place, kept) for place, kept in zip(places, self._sources, strict=True)]
         return side_by_side(*parts)
 
 
-def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> list[dict[str, object]]:
     """Align numbered lines of two files in rows: ``same``, ``changed``, or on one side only (``a``, ``b``)."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     match = difflib.SequenceMatcher(None, [text.rstrip() for _, text in a], [text.rstrip() for _, text in b], False)
     for tag, i, i2, j, j2 in match.get_opcodes():
         for n in range(max(i2 - i, j2 - j)):
@@ -188,7 +188,7 @@ def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
     return rows
 
 
-def _side(side: Side, trace: Trace | None) -> dict[str, Any]:
+def _side(side: Side, trace: Trace | None) -> dict[str, object]:
     info = trace.info if trace is not None else {}
     tape = side.tape
     losses = _thinned([(row.index, row.loss) for row in trace.step_rows() if row.loss is not None]) if trace else []
@@ -204,12 +204,12 @@ def _side(side: Side, trace: Trace | None) -> dict[str, Any]:
     }
 
 
-def _thinned(points: list[tuple[int, object]]) -> list[tuple[int, Any]]:
+def _thinned(points: list[tuple[int, object]]) -> list[tuple[int, object]]:
     every = -(-len(points) // MAX_POINTS) or 1
     return points[::every]
 
 
-def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, Any]]:
+def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, object]]:
     """Return the findings of both runs, each once; those in one run only come first."""
     rows: dict[tuple[str, str | None, str], dict[str, Any]] = {}
     for which, trace in (("a", a), ("b", b)):
@@ -220,7 +220,7 @@ def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: row["a"] and row["b"])[:MAX_FINDINGS]
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _finding(one: Finding) -> dict[str, object]:
     return {"kind": one.kind, "severity": one.severity, "title": one.title, "module": one.module, "line": _line(one)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..records import Site
 from ..traces import Trace
@@ -13,7 +12,7 @@ from ..view import compiled as text
 MAX_FUNCTIONS, MAX_EVENTS_EACH = 200, 20
 
 
-def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
+def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[str, object]]:
     """Return the rows; lines are indices into the document's list of sites."""
     return [
         {

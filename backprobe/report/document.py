@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
+from ..records.roles import meaning_of
 from ..traces import Trace, TracedStep
 from ..traces.coverage import ending, runs
 from ..view.overhead import overhead_line
@@ -96,9 +97,9 @@ def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[Sequence[
     return found
 
 
-def _run(trace: Trace, name: str) -> dict[str, Any]:
+def _run(trace: Trace, name: str) -> dict[str, object]:
     info = trace.info
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         "name": name,
         "script": str(info.get("script", "")),
         "arguments": [str(a) for a in info.get("arguments", ())],
@@ -119,8 +120,10 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     return row
 
 
-def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, Any]:
+def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, object]:
     row = clean(finding.as_dict())
-    row["sites"] = [{"role": s.role, "site": sites.of(s.site)} for s in finding.sites]
+    row["sites"] = [
+        {"role": s.role, "meaning": meaning_of(s.role, finding.kind), "site": sites.of(s.site)} for s in finding.sites
+    ]
     row["at"] = list(at) if at is not None else None
     return dict(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Any
 
 from ..records import LedgerBuffer, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow
 from ..records import ledger as events
@@ -28,7 +27,7 @@ SIGNS = {
 }
 
 
-def ledger(trace: Trace, parameters: Parameters, sites: Sites) -> dict[str, Any] | None:
+def ledger(trace: Trace, parameters: Parameters, sites: Sites) -> dict[str, object] | None:
     """Return the accounts as a document; ``None`` if the run has none.
 
     Parameters with the same rows share an account, and rows share their events.
@@ -71,7 +70,7 @@ class _Events:
         return self._numbers.setdefault((sign, text, self._sites.of(site)), len(self._numbers))
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         return [{"sign": sign, "text": text, "site": site} for sign, text, site in self._numbers]
 
 
@@ -96,7 +95,7 @@ def _choose(
     return chosen, cut
 
 
-def _changes(trace: Trace, parameters: Parameters, optimizers: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+def _changes(trace: Trace, parameters: Parameters, optimizers: Mapping[int, int]) -> Iterator[dict[str, object]]:
     """Yield what steps changed in the parameters of the page, for the first of them."""
     known = [one for one in trace.facts.of(LedgerChanges) if one.optimizer in optimizers]
     for one in [one for one in known if parameters.of(one.parameter) >= 0][:MAX_CHANGED]:
@@ -108,7 +107,7 @@ def _changes(trace: Trace, parameters: Parameters, optimizers: Mapping[int, int]
         }
 
 
-def _buffer(one: LedgerBuffer, sites: Sites) -> dict[str, Any]:
+def _buffer(one: LedgerBuffer, sites: Sites) -> dict[str, object]:
     rows = [[steps, times, what, sites.of(site)] for steps, times, what, site in buffer_events(one)]
     return {"module": one.names[0].rpartition(".")[0], "title": buffer_title(one), "rows": rows}
 
@@ -117,11 +116,11 @@ def _place(row: LedgerRow) -> tuple[int, int, int]:
     return row.optimizer, row.first, row.last
 
 
-def _optimizer(one: LedgerOptimizer, sites: Sites) -> dict[str, Any]:
+def _optimizer(one: LedgerOptimizer, sites: Sites) -> dict[str, object]:
     return {"name": one.name, "made": sites.of(one.made), "omitted": one.omitted}
 
 
-def _row(row: LedgerRow, optimizers: Mapping[int, int], table: _Events) -> dict[str, Any]:
+def _row(row: LedgerRow, optimizers: Mapping[int, int], table: _Events) -> dict[str, object]:
     return {
         "optimizer": optimizers[row.optimizer],
         "events": [table.of(row, event) for event in row.events],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..findings.levels.alarms import alarms
 from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP, bound, of_matrices, of_the_middle
@@ -23,7 +22,7 @@ MAX_COLUMNS, MAX_VALUES = 200, 600_000
 UNKNOWN = -math.inf
 
 
-def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, Any] | None:
+def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, object] | None:
     """Return the layer statistics as a document; ``None`` if nothing was measured. Values of an image come measurement
     by measurement, so that a growing run appends at the end.
     """
@@ -117,7 +116,7 @@ def _bounds(
     return [UNKNOWN if one is None else one for one in found]
 
 
-def _alarms(looks: Sequence[Measured], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def _alarms(looks: Sequence[Measured], findings: Sequence[Finding]) -> list[dict[str, object]]:
     """Return the alarms in order. ``finding``: index of the finding that reports the alarm, or -1."""
     kinds = [finding.kind for finding in findings]
     return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..basics.text import few, size
 from ..records import SavedBytes, SavedMemory
 from ..traces import Trace
@@ -21,7 +19,7 @@ _HOLDER_PHRASES = {
 }
 
 
-def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | None:
+def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, object] | None:
     """Return the bytes saved for backward in one step that nothing else holds; ``None`` if the run did not measure
     them.
     """

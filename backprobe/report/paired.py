@@ -65,7 +65,7 @@ class Paired:
         """The row of the suspect op, or -1."""
         return next((n for n, row in enumerate(self.rows) if self._is_suspect(row)), -1)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the document for the page."""
         numbers = {name: array("i") for name in ("start", "phase", "state")}
         sides = [
@@ -97,7 +97,7 @@ class Paired:
             "strings": self._strings.rows(),
         }
 
-    def losses(self) -> list[dict[str, Any]]:
+    def losses(self) -> list[dict[str, object]]:
         """Return by step the sum of the values from which backward calls began, in each run; ``None`` if unknown."""
         found = []
         for one, two in zip(self.a.steps, self.b.steps, strict=False):
@@ -199,7 +199,7 @@ class Paired:
             for op, named in zip(row, (blame.a, blame.b), strict=True)
         )
 
-    def _flow(self) -> dict[str, Any]:
+    def _flow(self) -> dict[str, object]:
         """Return by step and phase the row of each module's last result that both runs have, in forward order."""
         last: dict[tuple[int, str, str], int] = {}
         for number, (x, y) in enumerate(self.rows):
@@ -262,8 +262,8 @@ class _Tensors:
             side["from"].append(where)
             side["name"].append(self._strings.of(name) if name else -1)
 
-    def document(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"kind": column("B", self._kind), "state": column("B", self._state)}
+    def document(self) -> dict[str, object]:
+        made: dict[str, object] = {"kind": column("B", self._kind), "state": column("B", self._state)}
         made["distance"] = norms(self._distance)
         for which, side in zip("ab", self._sides, strict=True):
             made[which] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ..records import RankSeen, RankWait, Site
 from ..traces import StepRow, Trace, numbers_of
@@ -19,12 +18,12 @@ MAX_CELLS = 200_000
 MAX_WAITS = 500
 
 
-def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, Any] | None:
+def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, object] | None:
     """Return the ranks as a document; ``None`` for a single process."""
     ran = text.several(trace)
     if not ran:
         return None
-    rows: list[dict[str, Any]] = [
+    rows: list[dict[str, object]] = [
         {
             **{"rank": one.rank, "pid": one.pid, "steps": one.steps, "recorded": one.recorded, "restart": one.restart},
             **{"loss": clean(one.loss), "ended": text.ended(one), "finding": _number(text.first(one, trace.findings))},
@@ -45,7 +44,7 @@ def _number(first: str) -> int:
     return int(first.partition(".")[0]) - 1 if first else -1
 
 
-def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
+def _pictures(traces: Mapping[int, Trace]) -> dict[str, object] | None:
     """Return images of seconds, gradient norm and loss by step and rank. A cell for several steps has the worst value:
     NaN, then infinity, then the largest. -infinity: unknown.
     """
@@ -69,14 +68,14 @@ def _norm(row: StepRow) -> float | None:
     return norm if norm >= 0 or norm != norm else None
 
 
-def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
+def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, object]]:
     """Return the longest waits in collective operations, in the order in which they began."""
     found = [(one, wait) for one in seen for wait in one.waits]
     found = sorted(sorted(found, key=lambda item: -item[1].seconds)[:MAX_WAITS], key=lambda item: item[1].began)
     return [_wait(one, wait, began, site_of) for one, wait in found]
 
 
-def _wait(seen: RankSeen, wait: RankWait, began: float, site_of: Callable[[Site | None], int]) -> dict[str, Any]:
+def _wait(seen: RankSeen, wait: RankWait, began: float, site_of: Callable[[Site | None], int]) -> dict[str, object]:
     return {
         **{"rank": seen.rank, "op": wait.op, "inside": wait.inside, "group": wait.group, "number": wait.number},
         **{"site": site_of(wait.site), "began": wait.began - began if math.isfinite(began) else None},

@@ -7,7 +7,6 @@ import statistics
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
 
 from ..records import ModuleCall
 from ..traces import StepRow, Trace
@@ -41,7 +40,7 @@ class Steps:
         self._resident, self._allocated, self._graphs = array("d"), array("d"), array("i")
         self._calls, self._scale = array("i"), array("d")
         self._series = {kind: _Series(size, self.width) for kind in _KINDS}
-        self._order: tuple[Any, list[int]] = (None, [])
+        self._order: tuple[Sequence[str] | None, list[int]] = (None, [])
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
         """Add the next step and its gradients."""
@@ -70,7 +69,7 @@ class Steps:
         ratios = ratios_of(row)
         self._ratio.append(statistics.median(ratios) if ratios else -1.0)
 
-    def document(self, call_of: Callable[[int], int]) -> dict[str, Any]:
+    def document(self, call_of: Callable[[int], int]) -> dict[str, object]:
         """Return the document for the page. `call_of` gives the first backward call of a step that the page has, or
         -1.
         """
@@ -100,7 +99,7 @@ class Steps:
         }
 
 
-def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, Any]:
+def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, object]:
     """Return the steps at positions `first` up to `end` (not included) as a document, with less thinning or none, for
     parameters in the order of `names`.
     """
@@ -140,7 +139,7 @@ class _Series:
             self._high[-1] = list(map(worse, high, row))
             self._low[-1] = list(map(_least, low, row))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         return {
             "low": column("f", []) if self._width == 1 else norms(chain.from_iterable(self._low)),
             "high": norms(chain.from_iterable(self._high)),
@@ -159,11 +158,11 @@ def _least(a: float, b: float) -> float:
     return a if not b >= 0 else min(a, b)
 
 
-def forwards(trails: Iterable[Sequence[ModuleCall]], module_of: Callable[[str], int]) -> list[dict[str, Any]]:
+def forwards(trails: Iterable[Sequence[ModuleCall]], module_of: Callable[[str], int]) -> list[dict[str, object]]:
     """Return the norms of module outputs by the step in which they were measured. This may be another step with the
     same calls than the requested one.
     """
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, dict[str, object]] = {}
     for calls in trails:
         measured = [c for c in calls if c.norm is not None and c.seen is not None]
         if measured:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ..basics.privacy import masked_source
 from ..basics.text import packaged
@@ -56,13 +55,13 @@ class Sites:
                 return relative
         return file
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         return [
             {"file": self.short(s.file), "line": s.line, "function": s.function, "text": masked_source(s.text)}
             for s in self._numbers
         ]
 
-    def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
+    def sources(self, kept: Mapping[str, str]) -> list[dict[str, object]]:
         """Return the files of all sites, the user's first, with the text stored in the run: no file is opened."""
         rows, room = [], SOURCE
         libraries = self._libraries - self._mine
@@ -109,7 +108,7 @@ class Modules:
     def of(self, path: str | None) -> int:
         return -1 if path is None else self._numbers.get(path, -1)
 
-    def rows(self, sites: Sites) -> list[dict[str, Any]]:
+    def rows(self, sites: Sites) -> list[dict[str, object]]:
         rows = []
         for path in self.paths:
             call = self._known.get(path)
@@ -145,7 +144,7 @@ class Parameters(Order):
         self._module = {name: modules.of(owner(name)) for name in names}
         super().__init__(sorted(names, key=lambda name: self._module[name]))
 
-    def rows(self, sites: Sites) -> list[dict[str, Any]]:
+    def rows(self, sites: Sites) -> list[dict[str, object]]:
         rows = []
         for name in self.names:
             fact = self._facts.get(name)

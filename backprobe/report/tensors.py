@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..records import TensorSeen
 from ..traces import Trace
@@ -11,11 +10,11 @@ from .columns import clean, column, reals
 from .tables import Modules
 
 
-def tensors(trace: Trace, modules: Modules) -> list[dict[str, Any]]:
+def tensors(trace: Trace, modules: Modules) -> list[dict[str, object]]:
     return [_row(t, modules) for t in trace.facts.of(TensorSeen)]
 
 
-def _row(seen: TensorSeen, modules: Modules) -> dict[str, Any]:
+def _row(seen: TensorSeen, modules: Modules) -> dict[str, object]:
     rows = len(seen.picture)
     return {
         "name": seen.name,

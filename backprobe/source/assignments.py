@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterator
+from types import CodeType
 from typing import Any
 
 from ..records import Site
@@ -96,6 +97,30 @@ def used_before(site: Site, name: str) -> Site | None:
         if node.id == name and index.holder(node) is variable
     ]
     return index.site(max(nodes, key=lambda one: one.lineno)) if nodes else None
+
+
+def last_assigned(site: Site, name: str, from_itself: bool = False) -> Site | None:
+    """Return the last line in the function of `site` that assigns more than numbers to its variable `name`.
+
+    :param from_itself: the statement reads the variable, too: ``out, state = model(x, state)``.
+    """
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    variable = function.holder(name)
+    found = [
+        write.node
+        for write in index.writes_in(function.node)
+        if write.how == "assign" and write.value is not None and not _is_bare(write.value)
+        if index.reference(write.target) == Reference(name, False, variable)
+        if not from_itself or (variable, name) in index.variables([write.value], ast.Load)
+    ]
+    return index.site(found[-1]) if found else None
+
+
+def reads_attribute(site: Site, name: str) -> bool:
+    """Return whether the line `site` reads an attribute `name`."""
+    nodes = index_of(site.file).by_line.get(site.line, ())
+    return any(isinstance(one, ast.Attribute) and one.attr == name and isinstance(one.ctx, ast.Load) for one in nodes)
 
 
 def container_fill_near(site: Site) -> Site | None:
@@ -229,7 +254,7 @@ def writes_to(frames: Frames, path: str) -> list[Site]:
     return likeliest(found)
 
 
-def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
+def assigned_in(frames: Frames, name: str, code: CodeType | None = None) -> Site | None:
     """Return the first line, outside of ``__init__``, that assigns more than numbers to an attribute `name`.
 
     If `code` is given, the line assigns to a variable of its function.

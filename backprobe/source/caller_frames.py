@@ -11,16 +11,23 @@ caller's own frames.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import CodeType, FunctionType
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FrameType, FunctionType
+from typing import TYPE_CHECKING, Any
 
 from ..torch_internals import code_objects
 from ..torch_internals.uncompiled import dynamo_passthrough, leave_alone
 from .tracebacks import STAND_IN
 
+if TYPE_CHECKING:
+    #: A function, its arguments, and a function that calls it with them.
+    Function = Callable[..., object]
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+    Caller = Callable[[Function, Sequence[object], Mapping[str, object] | None], object]
 
-def _call(func: Any, args: Any, kwargs: Any) -> Any:
+
+def _call(func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object] | None) -> object:
     return func(*args, **kwargs) if kwargs else func(*args)
 
 
@@ -33,9 +40,9 @@ class StandIns:
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         #: (Id of the code object, instruction) -> stand-in, and the code object, which keeps the id valid.
-        self.made: dict[tuple[int, int], tuple[Callable[[Any, Any, Any], Any], CodeType]] = {}
+        self.made: dict[tuple[int, int], tuple[Caller, CodeType]] = {}
 
-    def of(self, frame: Any) -> Callable[[Any, Any, Any], Any]:
+    def of(self, frame: Any) -> Caller:
         """Return a function that calls ``func(*args, **kwargs)``, given the three, from the current place of
         `frame`.
         """
@@ -49,12 +56,12 @@ class StandIns:
         made = self.made.get(key)
         return made[0] if made is not None else self._make(frame, key)
 
-    def _make(self, frame: Any, key: tuple[int, int]) -> Callable[[Any, Any, Any], Any]:
+    def _make(self, frame: FrameType, key: tuple[int, int]) -> Caller:
         if len(self.made) > self._limit:
             self.made.clear()
-        names: dict[str, Any] = frame.f_globals
+        names: dict[str, object] = frame.f_globals
         module = sys.modules.get(str(names.get("__name__", "")))
-        made: Callable[[Any, Any, Any], Any] = _call
+        made: Caller = _call
         if names is getattr(module, "__dict__", None):  # other dicts may be short-lived, and are not kept alive
             code = _call.__code__.replace(
                 co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno - 1, co_name=STAND_IN

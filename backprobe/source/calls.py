@@ -37,6 +37,32 @@ def calls_of_method(frames: Frames, method: str) -> list[MethodCall]:
     return found
 
 
+def constructions(frames: Frames, class_name: str) -> list[Site]:
+    """Return the calls of the user's code that make an instance of a class, also under another name of an import."""
+    found = []
+    for index in indexes(frames.users_files(), class_name):
+        imported = [one for node in index.of(ast.ImportFrom) for one in node.names if one.name == class_name]
+        names = {class_name, *(one.asname for one in imported if one.asname)}
+        found += [index.site(call) for call in index.of(ast.Call) if last_name(call.func) in names]
+    return found
+
+
+def names_given_to(frames: Frames, keywords: Collection[str]) -> list[str]:
+    """Return the variables, and attributes without their objects, that the user's code passes as one of `keywords`.
+
+    Keys of a dictionary count as keywords: such a dictionary is often unpacked in a call.
+    """
+    found: list[str] = []
+    for index in indexes(frames.users_files(), *keywords):
+        found += [
+            last_name(word.value) for call in index.of(ast.Call) for word in call.keywords if word.arg in keywords
+        ]
+        for one in index.of(ast.Dict):
+            pairs = zip(one.keys, one.values, strict=True)
+            found += [last_name(value) for key, value in pairs if getattr(key, "value", None) in keywords]
+    return [name for name in dict.fromkeys(found) if name]
+
+
 def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
     """Return the statements of the user's code that cast a module to one of `dtypes`, as in ``model.half()``.
 

@@ -7,13 +7,16 @@ import inspect
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..records import Site
 from .candidates import Candidate, Reason, best
 from .frames import Frames
 from .index import FUNCTIONS, Scope, SourceIndex, index_of, indexes, last_name
 from .writes import Write
+
+if TYPE_CHECKING:
+    import torch
 
 #: A class, and the name of its instance in the parent module.
 Owner = tuple[type, str]
@@ -22,6 +25,8 @@ MAX_CONDITIONS = 3
 #: Methods and functions that set elements to zero, or multiply them by a mask.
 _ZEROING = frozenset(("zero_", "mul_", "mul", "masked_fill_", "masked_fill", "index_fill_", "index_fill", "where"))
 _EMPTY = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
+#: Functions that read all variables of their caller.
+_READ_ALL_VARIABLES = frozenset({"locals", "vars", "eval", "exec"})
 
 
 def defined_at(owners: list[Owner], name: str) -> Site | None:
@@ -104,7 +109,11 @@ def _is_empty(value: ast.AST | None) -> bool:
 
 
 def _methods(cls: type) -> Iterator[tuple[SourceIndex, Scope]]:
-    """Yield the readable methods of `cls`, those of its own class first; also properties and decorated methods."""
+    """Yield the source and scope of the methods of `cls` and its bases, those of `cls` first.
+
+    Getters of properties and decorated methods are included; methods of torch and built-in bases, and those whose
+    source cannot be read, are not.
+    """
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
@@ -235,20 +244,46 @@ def _root(node: ast.AST) -> ast.AST:
     return node
 
 
+def backward_code(function: object) -> CodeType | None:
+    """Return the code of the backward of a custom function's class, its decorators removed; ``None`` if it has none."""
+    backward = getattr(function, "backward", None)
+    code = getattr(inspect.unwrap(backward), "__code__", None) if callable(backward) else None
+    return code if isinstance(code, CodeType) else None
+
+
+def ignores_gradients(code: CodeType) -> bool:
+    """Return whether the code of a custom function's backward never reads the gradients that it is given."""
+    read = _read(code)
+    if read is None:
+        return False
+    index, scope = read
+    arguments = scope.node.args  # type: ignore[attr-defined]
+    wanted = {*scope.parameters[1:], *([arguments.vararg.arg] if arguments.vararg else ())}
+    names = [node for node in index.walk(scope.node) if isinstance(node, ast.Name)]
+    return bool(wanted) and not any(
+        node.id in _READ_ALL_VARIABLES or (node.id in wanted and _is_read(index, node) and index.holder(node) is scope)
+        for node in names
+    )
+
+
+def _is_read(index: SourceIndex, name: ast.Name) -> bool:
+    """Return whether a use of a variable reads it, as in ``x`` and ``x += 1``."""
+    return isinstance(name.ctx, ast.Load) or isinstance(index.parents[name], ast.AugAssign)
+
+
 def returns_at(function: object) -> Site | None:
     """Return the line of the first ``return`` in a custom function's backward; of its outermost block."""
-    backward = getattr(function, "backward", None)
-    code = getattr(inspect.unwrap(backward), "__code__", None) if backward is not None else None
+    code = backward_code(function)
     if code is None:
         return None
-    read = _read(backward)
+    read = _read(code)
     if read is None:
         return Site(code.co_filename, code.co_firstlineno, code.co_name)
     index, scope = read
     return index.site(next(iter(index.exits(scope)), scope.node))
 
 
-def state_written(function: Any) -> Site | None:
+def state_written(function: type[torch.autograd.Function]) -> Site | None:
     """Return the first line of a custom function's forward that keeps a value outside of its ``ctx``.
 
     It assigns to an attribute or an element of another object, or to a global variable, or adds to a container.
@@ -269,11 +304,20 @@ def state_written(function: Any) -> Site | None:
     return None
 
 
-def exits_of(code: CodeType) -> list[Site]:
-    """Return the lines on which a function returns, those of its outermost block first."""
-    index = index_of(code.co_filename)
-    scope = index.function_of(code)
-    return [index.site(node) for node in index.exits(scope)] if scope is not None else []
+def exits_of(code: CodeType, only_subtracting: bool = False) -> list[Site]:
+    """Return the lines at which a function returns. The returns in its outermost block come first.
+
+    :param only_subtracting: if some return a difference or a negated value, the others are left out.
+    """
+    read = _read(code)
+    if read is None:
+        return []
+    index, scope = read
+    exits = index.exits(scope)
+    if only_subtracting:
+        subtracting = [one for one in exits if any(isinstance(node, (ast.Sub, ast.USub)) for node in index.walk(one))]
+        exits = subtracting or exits
+    return [index.site(node) for node in exits]
 
 
 def result_of(function: object) -> Site | None:
@@ -289,9 +333,20 @@ def result_of(function: object) -> Site | None:
     own = {node for node in index.walk(scope.node) if index.scopes[node].function is scope.function}
     found: list[tuple[int, ast.AST]] = [(1, node) for node in own if isinstance(node, ast.Return)]
     for write in index.writes_in(scope.node):
-        if write.node in own and (write.how == "in-place" or getattr(write.target, "attr", "") == "grad"):
+        if write.node in own and (getattr(write.target, "attr", "") == "grad" or _writes_argument(write, scope)):
             found.append((0, write.node))
     return index.site(min(found, key=lambda one: (one[0], _line(one[1])))[1] if found else scope.node)
+
+
+def _writes_argument(write: Write, scope: Scope) -> bool:
+    """Return whether a write changes a tensor in place; ``+=`` and an assignment only if they change an argument."""
+    if write.how == "in-place":
+        return True
+    root = _root(write.target)
+    is_argument = isinstance(root, ast.Name) and root.id in scope.parameters
+    return is_argument and (
+        write.how == "augment" or (write.how == "assign" and isinstance(write.target, ast.Subscript))
+    )
 
 
 def zeroes(function: Any) -> Site | None:

@@ -39,7 +39,7 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(os.path.realpath(p) + os.sep for p in found)
 
 
-def variables(frame: Any) -> dict[str, Any]:
+def variables(frame: FrameType) -> dict[str, Any]:
     """Return the local variables of `frame`, by name.
 
     Note [Reading variables]: Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its
@@ -54,7 +54,7 @@ def variables(frame: Any) -> dict[str, Any]:
     return found
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _attribute(module: object, name: str) -> Any:
     """Return an attribute of a module, without running code of the module."""
     return getattr(module, "__dict__", {}).get(name)
 
@@ -137,7 +137,7 @@ class Frames:
         folders = _attribute(parent, "__path__") or ()
         return not any(path.startswith(os.path.realpath(folder) + os.sep) for folder in folders)
 
-    def first(self, frame: Any) -> Any:
+    def first(self, frame: FrameType | None) -> Any:
         """Return the innermost user frame at or above `frame`."""
         known = self.known
         while frame is not None:
@@ -150,12 +150,12 @@ class Frames:
             frame = frame.f_back
         return None
 
-    def spot(self, frame: Any) -> CodeLocation | None:
+    def spot(self, frame: FrameType | None) -> CodeLocation | None:
         """Return the innermost user place at or above `frame`."""
         frame = self.first(frame)
         return None if frame is None else (frame.f_code, frame.f_lasti)
 
-    def generated(self, frame: Any) -> CodeLocation | None:
+    def generated(self, frame: FrameType) -> CodeLocation | None:
         """Return the user's place from which FX generated the code of `frame`; ``None`` if unknown.
 
         Used for a compiled region that is run op by op.
@@ -174,7 +174,7 @@ class Frames:
         made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         return made or self.spot(frame)
 
-    def spot_of_call(self, frame: Any) -> CodeLocation | None:
+    def spot_of_call(self, frame: FrameType | None) -> CodeLocation | None:
         """Return the place as ``spot`` does, for ops of compiled code.
 
         Their frames are on the ``def`` line of the compiled function; the result is the place that called it.

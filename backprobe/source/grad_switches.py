@@ -57,6 +57,21 @@ def freezes_always(site: Site) -> bool:
     return not values or any(is_false(value) for value in values)
 
 
+def is_in_evaluation(site: Site) -> bool:
+    """Return whether the function around `site` turns gradient mode off itself, in its body or by a decorator.
+
+    Code outside of functions is no evaluation: it may do anything else, too.
+    """
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    if function is index.module:
+        return False
+    decorators = getattr(function.node, "decorator_list", [])
+    inside = [one for one in index.inside(function) if isinstance(one, ast.Call)]
+    calls = [one for one in (*decorators, *inside) if last_name(getattr(one, "func", one)) in _SWITCHES]
+    return any(not isinstance(one, ast.Call) or not _is_on(one) for one in calls)
+
+
 def _all_parameters(function: Scope) -> list[str]:
     arguments = getattr(function.node, "args", None)
     keywords = [one.arg for one in arguments.kwonlyargs] if isinstance(arguments, ast.arguments) else []
@@ -87,7 +102,7 @@ def grad_mode_lines(frames: Frames, running: Iterable[Site]) -> list[Site]:
     lines = [(one.file, one.line) for one in running]
     found = []
     for index, call, parent in _switches(frames):
-        block: Any = index.parents[parent] if isinstance(parent, ast.withitem) else parent
+        block: ast.AST = index.parents[parent] if isinstance(parent, ast.withitem) else parent
         site, around = index.site(call), any(f == index.file and spans(block, n) for f, n in lines)
         if isinstance(parent, ast.withitem):
             if around:
@@ -126,7 +141,7 @@ def blocks_around_value(frames: Frames, site: Site) -> list[Site]:
     called = [one for call in calls for one in functions_called(index, call, files)]
     found: dict[Site, None] = {}
     for where, switch, parent in _switches(frames):
-        block: Any = where.parents[parent] if isinstance(parent, ast.withitem) else parent
+        block: ast.AST = where.parents[parent] if isinstance(parent, ast.withitem) else parent
         held = list(sources) if where is index else []
         if isinstance(parent, FUNCTIONS):
             hit = any(one is where and scope.node is parent for one, scope in called)

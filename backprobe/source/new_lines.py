@@ -37,6 +37,14 @@ _ADAPTIVE_OPCODES = frozenset(
 MAX_CODE_OBJECTS = 20_000
 
 
+def has_run(code: CodeType) -> bool | None:
+    """Return whether code has run more than a few times; ``None`` if this Python does not show it.
+
+    See Note [What the interpreter leaves behind]. Code that ran a few times may look like a new copy of it.
+    """
+    return _adapted(code) != _adapted(code.replace()) if SHOWS else None
+
+
 class FirstRuns:
     """Scans the user's code that was encountered so far, and all functions defined in the same modules."""
 

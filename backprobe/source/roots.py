@@ -6,7 +6,6 @@ import itertools
 import weakref
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 from torch import nn
 
@@ -62,7 +61,7 @@ class ModuleCallRef:
 def clean_path(root: nn.Module, path: str) -> str:
     """Return `path` without the levels that wrappers such as data parallel add."""
     kept: list[str] = []
-    module: Any = root
+    module: object = root
     for part in path.split(".") if path else ():
         name = type(module).__name__
         # A compiled module inside another module is kept: its contents are called in another way.

@@ -43,9 +43,10 @@ class RunConnection(sqlite3.Connection):
 
 
 def connect(file: Path, unchanging: bool = False) -> RunConnection:
-    """Return a read-only connection to the file of a run.
+    """Return a read-only connection to the file of a run; its queries are bounded (see ``RunConnection``).
 
-    :param unchanging: no process writes to the file: SQLite takes no locks and creates no files.
+    :param unchanging: no process writes to the file: SQLite takes no locks and creates no files. This is also assumed
+        if SQLite has no file beside it.
     :raises ValueError: a file beside it is no regular file.
     :raises sqlite3.Error: it cannot be opened.
     """

@@ -31,52 +31,53 @@ class Copy:
         #: Kept until the copy is complete: the allocator could otherwise give their memory to another stream.
         self._numbers = numbers
         self._sizes = [number.numel() for number in numbers]
-        groups: dict[Any, dict[Any, list[int]]] = {}
+        groups: dict[torch.device, dict[torch.dtype, list[int]]] = {}
         for at, number in enumerate(numbers):
             groups.setdefault(number.device, {}).setdefault(number.dtype, []).append(at)
         #: By device: the positions of its numbers in the order of the copy, the copy, and the event that ends it.
-        self._coming: list[tuple[list[int], torch.Tensor, Any]] = []
+        self._parts: list[tuple[list[int], torch.Tensor, Any]] = []
         if not groups:
             return
-        with torch.no_grad(), modes.unseen(), modes.unnoticed():
+        with torch.no_grad(), modes.disable_function_modes(), modes.hide_ops():
             for device, by_dtype in groups.items():
                 current = torch.cuda.current_stream(device) if device.type == "cuda" else None
                 for stream in streams:
                     if current is not None and stream.device == device and stream != current:
                         current.wait_stream(stream)
                 wide = torch.float32 if device.type == "mps" else torch.float64
-                rows = [_joined([numbers[at] for at in places]).to(wide) for places in by_dtype.values()]
+                rows = [_concatenated([numbers[at] for at in places]).to(wide) for places in by_dtype.values()]
                 row = rows[0] if len(rows) == 1 else torch.cat(rows)
                 copied = row.to("cpu", non_blocking=current is not None)  # to pinned memory
                 event = torch.cuda.Event() if current is not None else None
                 if event is not None:
                     event.record(current)  # type: ignore[no-untyped-call]
-                self._coming.append(([at for places in by_dtype.values() for at in places], copied, event))
+                self._parts.append(([at for places in by_dtype.values() for at in places], copied, event))
 
     @property
-    def is_here(self) -> bool:
-        """Return whether all numbers were on the CPU already."""
-        return all(event is None for _, _, event in self._coming)
+    def is_on_cpu(self) -> bool:
+        """Return whether all numbers were on the CPU from the start, so that ``read`` does not wait."""
+        return all(event is None for _, _, event in self._parts)
 
     @property
-    def is_there(self) -> bool:
-        return all(event is None or bool(event.query()) for _, _, event in self._coming)
+    def has_arrived(self) -> bool:
+        """Return whether the copy is complete by now."""
+        return all(event is None or bool(event.query()) for _, _, event in self._parts)
 
     def read(self) -> list[list[float]]:
         """Wait for the copy and return the numbers of each tensor."""
         found: list[list[float]] = [[] for _ in self._sizes]
-        for places, copied, event in self._coming:
+        for places, copied, event in self._parts:
             if event is not None:
                 event.synchronize()
             values, begin = copied.tolist(), 0
             for at in places:
                 end = begin + self._sizes[at]
                 found[at], begin = values[begin:end], end
-        self._numbers, self._coming = (), []
+        self._numbers, self._parts = (), []
         return found
 
 
-def _joined(numbers: list[torch.Tensor]) -> torch.Tensor:
+def _concatenated(numbers: list[torch.Tensor]) -> torch.Tensor:
     """Concatenate tensors of one device and dtype."""
     if all(not number.dim() for number in numbers):
         return torch.stack(numbers)
@@ -97,24 +98,28 @@ class Later:
     """Numbers that wait on accelerators, each with the callback that receives it."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[torch.Tensor, Callable[[list[float]], None]]] = []
+        self._pending: list[tuple[torch.Tensor, Callable[[list[float]], None]]] = []
         #: The copy that is under way, and the callbacks of its numbers.
-        self._coming: tuple[Copy, list[Callable[[list[float]], None]]] | None = None
+        self._copy_under_way: tuple[Copy, list[Callable[[list[float]], None]]] | None = None
 
-    def add(self, number: torch.Tensor, tell: Callable[[float], None]) -> None:
-        """Call `tell` with the value of `number` once it is read; callbacks run in the order of their numbers."""
-        self.add_all(number, lambda values: tell(values[0]))
+    def add(self, number: torch.Tensor, callback: Callable[[float], None]) -> None:
+        """Call `callback` with the value of `number` once it is read; callbacks run in the order of their numbers."""
+        self.add_all(number, lambda values: callback(values[0]))
 
-    def add_all(self, numbers: torch.Tensor, tell: Callable[[list[float]], None]) -> None:
-        """Call `tell` with the values of a vector once they are read."""
-        self._waiting.append((numbers.detach(), tell))
-        if len(self._waiting) >= MAX_PENDING_NUMBERS and not capturing() and self._may_send():
-            self._arrive()
-            self._send()
+    def add_all(self, numbers: torch.Tensor, callback: Callable[[list[float]], None]) -> None:
+        """Call `callback` with the values of a vector once they are read."""
+        self._pending.append((numbers.detach(), callback))
+        if len(self._pending) >= MAX_PENDING_NUMBERS and not capturing() and self._may_start_copy():
+            self._finish_copy()
+            self._start_copy()
 
-    def _may_send(self) -> bool:
+    def _may_start_copy(self) -> bool:
         # Wait for a copy that is still under way once as many numbers again are pending: this bounds the memory.
-        return self._coming is None or len(self._waiting) >= 2 * MAX_PENDING_NUMBERS or self._coming[0].is_there
+        return (
+            self._copy_under_way is None
+            or len(self._pending) >= 2 * MAX_PENDING_NUMBERS
+            or self._copy_under_way[0].has_arrived
+        )
 
     def fetch(self, numbers: Sequence[torch.Tensor], streams: Iterable[object] = ()) -> list[float]:
         """Return the values of tensors of no dimension now.
@@ -123,29 +128,31 @@ class Later:
         """
         if not numbers:
             return []
-        waiting, self._waiting = self._waiting, []
+        waiting, self._pending = self._pending, []
         copy = Copy([*(number for number, _ in waiting), *numbers], streams)
-        self._arrive()
+        self._finish_copy()
         values = copy.read()
-        for (_, tell), told in zip(waiting, values, strict=False):
-            tell(told)
+        for (_, callback), numbers_read in zip(waiting, values, strict=False):
+            callback(numbers_read)
         return [value for (value,) in values[len(waiting) :]]
 
     def flush(self) -> None:
         """Read all pending numbers now; do nothing while a CUDA graph is captured."""
-        while (self._waiting or self._coming is not None) and not capturing():
-            self._arrive()
-            self._send()
+        while (self._pending or self._copy_under_way is not None) and not capturing():
+            self._finish_copy()
+            self._start_copy()
 
-    def _arrive(self) -> None:
-        if self._coming is None:
+    def _finish_copy(self) -> None:
+        """Wait for the copy under way, if there is one, and pass its numbers to their callbacks."""
+        if self._copy_under_way is None:
             return
-        (copy, tells), self._coming = self._coming, None
-        for tell, values in zip(tells, copy.read(), strict=True):
-            tell(values)
+        (copy, callbacks), self._copy_under_way = self._copy_under_way, None
+        for callback, values in zip(callbacks, copy.read(), strict=True):
+            callback(values)
 
-    def _send(self) -> None:
-        if not self._waiting or self._coming is not None:
+    def _start_copy(self) -> None:
+        """Begin to copy the pending numbers, unless a copy is under way."""
+        if not self._pending or self._copy_under_way is not None:
             return
-        waiting, self._waiting = self._waiting, []
-        self._coming = Copy([numbers for numbers, _ in waiting]), [tell for _, tell in waiting]
+        waiting, self._pending = self._pending, []
+        self._copy_under_way = Copy([numbers for numbers, _ in waiting]), [callback for _, callback in waiting]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .modes import no_dispatch_modes, undispatched, unseen
+from .modes import disable_function_modes, hide_from_dispatch_modes, no_dispatch_modes
 
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -65,11 +65,11 @@ def gradient_edge(tensor: torch.Tensor) -> GradientEdge:
 
     Torch makes a view of a leaf to find its accumulator; the view is hidden from the script's modes.
     """
-    with unseen(), undispatched():
+    with disable_function_modes(), hide_from_dispatch_modes():
         return get_gradient_edge(tensor)
 
 
-def current_node() -> Any:
+def current_node() -> torch.autograd.graph.Node | None:
     """Return the node that the engine runs on this thread, or ``None``."""
     return torch._C._current_autograd_node()
 
@@ -85,7 +85,7 @@ def runs_node(node: object) -> bool | None:
         return None
 
 
-def root_gradients(roots: Sequence[object], grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+def root_gradients(roots: Sequence[object], grads: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
     """Return the gradients that a backward starts from: 1 for each scalar root without a given one.
 
     :raises RuntimeError: as torch does for gradients that do not fit their roots.
@@ -93,7 +93,7 @@ def root_gradients(roots: Sequence[object], grads: Sequence[torch.Tensor | None]
     return tuple(torch.autograd._make_grads(tuple(roots), tuple(grads), is_grads_batched=False))  # type: ignore
 
 
-def post_accumulate_hooks(leaf: torch.Tensor) -> dict[int, Any]:
+def post_accumulate_hooks(leaf: torch.Tensor) -> dict[int, Callable[..., object]]:
     """Return the hooks that run after the gradient of `leaf` is accumulated: the dict that torch reads."""
     return getattr(leaf, "_post_accumulate_grad_hooks", None) or {}
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
 
 import torch
 from torch.overrides import handle_torch_function
@@ -22,11 +21,11 @@ _code = getattr(own, "__code__", None)
 #: Whether function modes intercept it without our replacement.
 SHOWS = _code is None or "has_torch_function" in _code.co_names
 #: The modes that intercept calls.
-_watching: weakref.WeakSet[Any] = weakref.WeakSet()
+_watching: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 @functools.wraps(own)
-def shown(*args: object, **kwargs: object) -> Any:
+def shown(*args: object, **kwargs: object) -> object:
     for i in range(torch._C._len_torch_function_stack()):
         if torch._C._get_function_stack_at(i) in _watching:
             return handle_torch_function(shown, (), *args, **kwargs)

@@ -6,7 +6,6 @@ Global module hooks do not receive them, but the torch function that calls the h
 from __future__ import annotations
 
 from types import CodeType, FrameType
-from typing import Any
 
 from . import code_objects
 
@@ -18,7 +17,7 @@ CALLS = frozenset(
 )
 
 
-def keywords(frame: FrameType) -> dict[str, Any] | None:
+def keywords(frame: FrameType) -> dict[str, object] | None:
     """Return the keyword arguments of a module call, given the `frame` that calls a global module hook.
 
     ``None`` if unknown.

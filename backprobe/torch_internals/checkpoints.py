@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any
 
 import torch.utils.checkpoint
@@ -14,7 +14,7 @@ from .saved_by_nodes import saved_slots, top_hooks
 StopRecomputation = torch.utils.checkpoint._StopRecomputationError
 
 
-def checkpoint_mark() -> tuple[Any, Any] | None:
+def checkpoint_mark() -> tuple[object, object] | None:
     """Return (frame object, run) of the non-reentrant checkpoint region on this thread; ``None`` if there is none.
 
     ``run`` identifies one recomputation; it is ``None`` in the forward.
@@ -35,7 +35,7 @@ def checkpoint_frame(hook: object) -> Any:
     return held["frame"].cell_contents if "frame" in held else None
 
 
-def _closure(hook: Any) -> dict[str, Any]:
+def _closure(hook: Any) -> dict[str, CellType]:
     """Return the closure cells of a function defined in torch's checkpoint file; empty for others."""
     code = getattr(hook, "__code__", None)
     if code is None or code.co_filename != code_objects.CHECKPOINT_FILE or not hook.__closure__:
@@ -43,7 +43,7 @@ def _closure(hook: Any) -> dict[str, Any]:
     return dict(zip(code.co_freevars, hook.__closure__, strict=True))
 
 
-def checkpoint_inputs(frame: FrameType) -> list[Any]:
+def checkpoint_inputs(frame: FrameType) -> list[object]:
     """Return the slots of the tensors that a non-reentrant checkpoint region took, from its frame object."""
     given = getattr(frame, "saved_args", None)
     if given is not None:

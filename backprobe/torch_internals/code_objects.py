@@ -13,7 +13,10 @@ import os
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _found(path: str) -> Any:
@@ -140,7 +143,7 @@ def is_once(function: object) -> bool:
     return hasattr(backward, "__wrapped__") and code is not None and code.co_filename == FUNCTION_FILE
 
 
-def code_of(function: Any) -> CodeType | None:
+def code_of(function: object) -> CodeType | None:
     """Return the code that runs when `function` is called, through partial functions, methods and objects that wrap a
     hook; ``None`` if it is not implemented in Python.
     """
@@ -156,7 +159,7 @@ def code_of(function: Any) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def is_builtin_optimizer(optimizer: Any) -> bool:
+def is_builtin_optimizer(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether `optimizer` is exactly one of torch's own classes, and its step makes no graph."""
     return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")
 

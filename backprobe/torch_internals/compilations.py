@@ -61,7 +61,7 @@ class Compilations:
     """
 
     def __init__(self) -> None:
-        self._last: Any = None
+        self._last: object = None
         self._breaks = 0
         self.lost = 0
 

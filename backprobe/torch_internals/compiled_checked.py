@@ -18,14 +18,14 @@ from torch.fx import Graph, GraphModule, Interpreter
 from torch.utils._pytree import tree_leaves
 
 from .compiled_graphs import CompiledGraph, RegionCall, copy_of
-from .compiled_norms import MAX_MEMORY_SHARE, Bounded, TooLarge, free_memory
-from .region_reexecution import again, apart
+from .compiled_norms import MAX_MEMORY_SHARE, BoundedNotes, TooLarge, free_memory
+from .region_reexecution import reexecute, run_on_own_thread
 from .thread_state import put_autocast
 
 #: A result is wrong if its error against float64 exceeds this many times the eager error, and this many rounding units.
-TIMES, ROUNDINGS = 20.0, 64.0
+MAX_ERROR_RATIO, MAX_ROUNDING_UNITS = 20.0, 64.0
 #: The most nodes that a graph may have.
-NODES = 5000
+MAX_NODES = 5000
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WrongRegion:
     :ivar script: a script that reproduces it, if random numbers do.
     """
 
-    node: Any
+    node: torch.fx.Node | None
     backward: bool
     off: float
     usual: float
@@ -57,22 +57,22 @@ def wrong_region(call: RegionCall) -> WrongRegion | None:
     :raises Unchecked: the region draws random numbers, is too large, or its compiled function is not available.
     """
     region = call.region
-    if region.made is None or region.compiler is None or len(region.graph.nodes) > NODES:
+    if region.made is None or region.compiler is None or len(region.graph.nodes) > MAX_NODES:
         raise Unchecked("is too large, or is not known as it was compiled")
-    found: WrongRegion | None = apart(lambda: _look(call), call)
+    found: WrongRegion | None = run_on_own_thread(lambda: _compare_with_ops(call), call)
     return found
 
 
-def _look(call: RegionCall) -> WrongRegion | None:
+def _compare_with_ops(call: RegionCall) -> WrongRegion | None:
     # A third leaves room for float64 and for the original results.
-    tensors = _Tensors(MAX_MEMORY_SHARE / 3 * free_memory(call.args))
+    tensors = _TensorNotes(MAX_MEMORY_SHARE / 3 * free_memory(call.args))
     try:
-        again(call, tensors)
+        reexecute(call, tensors)
     except (TooLarge, torch.OutOfMemoryError) as error:
         raise Unchecked("needs more memory than is free") from error
     put_autocast(call.autocast)
     region = call.region
-    whole = _Part(region.module, copy_of(region.graph), call.args)
+    whole = _SubgraphRun(region.module, copy_of(region.graph), call.args)
     if region.draws and whole.draws():
         raise Unchecked("draws random numbers")
     found = whole.differs(region.made)
@@ -86,7 +86,7 @@ def _look(call: RegionCall) -> WrongRegion | None:
         middle = (low + high) // 2
         done = set(nodes[: middle + 1])
         gives = [n for n in nodes[: middle + 1] if n is nodes[middle] or not done.issuperset(n.users)]
-        part = _Part(region.module, _before(region, nodes[middle].next, gives), call.args)
+        part = _SubgraphRun(region.module, _graph_up_to(region, nodes[middle].next, gives), call.args)
         seen = part.compiled_differs(region.compiler, backward)
         if seen is not None:
             high, worst = middle, seen
@@ -94,16 +94,16 @@ def _look(call: RegionCall) -> WrongRegion | None:
             low = middle + 1
     if worst is None:  # wrong only if the whole graph is compiled together
         return WrongRegion(None, backward, off, usual)
-    alone, script = _alone(region, nodes[high], call.args, backward)
+    alone, script = _check_alone(region, nodes[high], call.args, backward)
     return WrongRegion(nodes[high], backward, *worst, alone, script)
 
 
-class _Tensors(Bounded):
+class _TensorNotes(BoundedNotes):
     """Notes that also collect the nodes that returned a tensor."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(limit)
-        self.nodes: set[Any] = set()
+        self.nodes: set[object] = set()
 
     def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
         super().note(node, given, before, out)
@@ -111,13 +111,13 @@ class _Tensors(Bounded):
             self.nodes.add(node)
 
 
-def _before(region: CompiledGraph, end: object, gives: Sequence[object]) -> Graph:
+def _graph_up_to(region: CompiledGraph, end: object, gives: Sequence[object]) -> Graph:
     """Return a region's graph up to the node `end`, with the results of `gives` as outputs.
 
     Placeholders precede all other nodes, so it takes the same inputs as the region.
     """
     graph = Graph()
-    made: dict[Any, Any] = {}
+    made: dict[object, torch.fx.Node] = {}
     for node in region.graph.nodes:
         if node is end:
             break
@@ -126,32 +126,36 @@ def _before(region: CompiledGraph, end: object, gives: Sequence[object]) -> Grap
     return graph
 
 
-def _alone(region: CompiledGraph, node: Any, args: Sequence[object], backward: bool) -> tuple[bool, str]:
+def _check_alone(
+    region: CompiledGraph, node: torch.fx.Node, args: Sequence[object], backward: bool
+) -> tuple[bool, str]:
     """Return whether `node` is wrong when compiled alone, and a script that shows it on random numbers (or "")."""
     needs = node.all_input_nodes
-    values = dict(zip(needs, _operations_of(region.module, _before(region, node, needs))(*_copies(args)), strict=True))
+    values = dict(
+        zip(needs, _operations_of(region.module, _graph_up_to(region, node, needs))(*_copies(args)), strict=True)
+    )
     graph = Graph()
     given: list[Any] = []
-    inputs: dict[Any, Any] = {}
+    inputs: dict[torch.fx.Node, torch.fx.Node] = {}
     for one in needs:
         inputs[one] = graph.placeholder(f"x{len(given)}")
         given.append(values[one])
     graph.output((graph.node_copy(node, lambda one: inputs[one]),))
     if not all(isinstance(value, torch.Tensor) for value in given):
         return False, ""
-    part = _Part(region.module, graph, given)
+    part = _SubgraphRun(region.module, graph, given)
     if part.compiled_differs(region.compiler, backward) is None:
         return False, ""
     random = torch.Generator().manual_seed(0)
-    drawn = [_drawn(value, random) for value in given]
+    drawn = [_random_like(value, random) for value in given]
     if any(one is None for one in drawn):
         return True, ""
-    if _Part(region.module, graph, drawn).compiled_differs(region.compiler, backward) is None:
+    if _SubgraphRun(region.module, graph, drawn).compiled_differs(region.compiler, backward) is None:
         return True, ""
     return True, _script(GraphModule(region.module, copy_of(graph)), drawn, backward, _backend(region.compiler))
 
 
-def _drawn(value: Any, random: torch.Generator) -> Any:
+def _random_like(value: Any, random: torch.Generator) -> torch.Tensor | None:
     if not value.is_floating_point() or not value.is_cpu:
         return None
     return torch.randn(value.shape, generator=random).to(value.dtype).requires_grad_(value.requires_grad)
@@ -190,10 +194,10 @@ def _operations_of(module: torch.nn.Module, graph: object) -> Callable[..., Any]
     return steps.run  # type: ignore[no-any-return]
 
 
-class _Part:
+class _SubgraphRun:
     """A graph and the inputs to run it on."""
 
-    def __init__(self, module: Any, graph: Any, args: Sequence[Any]) -> None:
+    def __init__(self, module: torch.nn.Module, graph: torch.fx.Graph, args: Sequence[object]) -> None:
         self._module, self._graph, self._args = module, graph, args
 
     def compiled_differs(self, compiler: Callable[..., Any], backward: bool) -> tuple[float, float] | None:
@@ -225,25 +229,25 @@ class _Part:
         operations = _operations_of(self._module, self._graph)
         plain = self._run(operations, self._args)
         try:
-            exact = self._run(operations, self._args, wide=True)
+            exact = self._run(operations, self._args, in_float64=True)
         except RuntimeError:  # mixed dtypes: the graph names one
             exact = plain
         own = self._run(made, self._args)
-        for late in (False, True) if backward is None else (backward,):
-            for mine, theirs, true in zip(own[late], plain[late], exact[late], strict=False):
-                found = _farther(mine, theirs, true)
+        for is_backward in (False, True) if backward is None else (backward,):
+            for mine, theirs, true in zip(own[is_backward], plain[is_backward], exact[is_backward], strict=False):
+                found = _wrong_distances(mine, theirs, true)
                 if found is not None:
-                    return late, *found
+                    return is_backward, *found
         return None
 
     def _run(
-        self, function: Callable[..., object], args: Sequence[object], wide: bool = False
-    ) -> tuple[list[Any], list[Any]]:
+        self, function: Callable[..., object], args: Sequence[object], in_float64: bool = False
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the results of `function`, and the gradients of its inputs for random incoming gradients.
 
-        :param wide: run in float64.
+        :param in_float64: run in float64.
         """
-        given = _copies(args, wide)
+        given = _copies(args, in_float64)
         outs = [o for o in tree_leaves(function(*given)) if isinstance(o, torch.Tensor)]
         random = torch.Generator().manual_seed(1)
         roots, came = [], []
@@ -257,18 +261,18 @@ class _Part:
         return [out.detach() for out in outs], list(grads)
 
 
-def _copies(args: Sequence[object], wide: bool = False) -> list[Any]:
-    """Return copies of `args`; equal tensors share one copy. `wide`: floating-point ones in float64."""
-    known: dict[int, Any] = {}
+def _copies(args: Sequence[object], in_float64: bool = False) -> list[object]:
+    """Return copies of `args`; equal tensors share one copy. `in_float64`: floating-point ones in float64."""
+    known: dict[int, torch.Tensor] = {}
     for a in args:
         if isinstance(a, torch.Tensor) and id(a) not in known:
             copy = a.detach().clone()
-            copy = copy.double() if wide and a.is_floating_point() else copy
+            copy = copy.double() if in_float64 and a.is_floating_point() else copy
             known[id(a)] = copy.requires_grad_(a.requires_grad)
     return [known[id(a)] if isinstance(a, torch.Tensor) else a for a in args]
 
 
-def _farther(mine: Any, theirs: Any, true: Any) -> tuple[float, float] | None:
+def _wrong_distances(mine: Any, theirs: Any, true: Any) -> tuple[float, float] | None:
     """Return the distances of `mine` and `theirs` from `true` if `mine` is much farther away, else ``None``."""
     if theirs is None or mine is None or true is None:
         return None if (mine is None) == (theirs is None) else (float("inf"), 0.0)
@@ -280,5 +284,5 @@ def _farther(mine: Any, theirs: Any, true: Any) -> tuple[float, float] | None:
     if not size or size - size != 0.0 or not bool(mine.isfinite().all()):
         return None
     off, usual = (float((one.double() - true.double()).norm()) / size for one in (mine, theirs))
-    bound = max(TIMES * usual, ROUNDINGS * torch.finfo(theirs.dtype).eps)
+    bound = max(MAX_ERROR_RATIO * usual, MAX_ROUNDING_UNITS * torch.finfo(theirs.dtype).eps)
     return (off, usual) if off > bound else None

@@ -37,14 +37,14 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..basics.torch_texts import IN_PLACE
-from .dynamo_activity import put
-from .modes import has_dispatch, undispatched, unseen
+from .dynamo_activity import replace_attribute
+from .modes import disable_function_modes, has_dispatch, hide_from_dispatch_modes
 from .thread_state import autocast_now
 from .uncompiled import dynamo_passthrough, leave_alone
 
 _MODULE, _CLASS = "torch._dynamo.output_graph", "OutputGraph"
 #: Metadata key of the marker that a node carries.
-_KEY = "backprobe.region"
+_METADATA_KEY = "backprobe.region"
 #: Metadata kept for each node of a copied graph.
 _META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 _DRAWS = re.compile(r"drop|rand|bernoulli|multinomial|normal_|exponential|uniform|attention|rrelu|poisson|gumbel")
@@ -58,8 +58,8 @@ class CompiledGraph:
     """
 
     name: str
-    module: Any
-    graph: Any
+    module: torch.nn.Module
+    graph: torch.fx.Graph
     draws: bool
     #: For each input, its source in the compiled function: ``L['self'].body.weight``; empty if unknown.
     sources: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class CompiledGraph:
 
 
 #: Backend's compiled function -> (name of the module that calls it, its graph). Note [Compiled in an earlier session].
-_earlier: weakref.WeakKeyDictionary[Any, tuple[str, CompiledGraph]] = weakref.WeakKeyDictionary()
+_graphs_of_earlier_sessions: weakref.WeakKeyDictionary[object, tuple[str, CompiledGraph]] = weakref.WeakKeyDictionary()
 
 
 class Alive:
@@ -96,7 +96,7 @@ class RegionCall:
     region: CompiledGraph
     args: tuple[Any, ...]
     versions: tuple[int | None, ...]
-    autocast: tuple[tuple[str, Any], ...]
+    autocast: tuple[tuple[str, object], ...]
     random: tuple[Any, ...] | None
     outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
     #: For each tensor argument that an op had created: (sequence number of its node, output index).
@@ -131,94 +131,95 @@ class CompiledGraphs:
         called: Callable[[RegionCall], None],
         gone: Callable[[int], None],
         failed: Callable[[Exception], None],
-        raised: Callable[[str, Any, tuple[Any, ...]], None],
-        refused: Callable[[CompiledGraph, Sequence[Any]], None],
+        raised: Callable[[str, FrameType, tuple[object, ...]], None],
+        refused: Callable[[CompiledGraph, Sequence[object]], None],
         updated: Callable[[], None],
     ) -> None:
         self._called, self._gone, self._failed, self._raised = called, gone, failed, raised
         self._refused, self._updated = refused, updated
         self._graphs: dict[str, CompiledGraph] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._restore: list[Callable[[], None]] = []
         #: Globals of compiled code that backprobe replaced: (id of the globals, name) -> (globals, compiled function,
         #: wrapper).
-        self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
+        self._replaced_globals: dict[tuple[int, str], tuple[dict[str, object], object, object]] = {}
         self._thread = threading.get_ident()
-        self.on = self._met = False
+        self.on = self._is_attached = False
         #: Calls that were not kept: Note [Regions that are not run again].
         self.not_kept = 0
 
     def attach(self) -> None:
         self._thread, self.on = threading.get_ident(), True
         if _MODULE in sys.modules:
-            self._meet()
+            self._attach_to_dynamo()
         else:
-            self._wait()
-        for (_, name), (scope, made, ours) in self._ours.items():
+            self._attach_after_first_compile()
+        for (_, name), (scope, made, ours) in self._replaced_globals.items():
             if scope.get(name) is made:
                 scope[name] = ours
-        for made, (home, region) in list(_earlier.items()):
+        for made, (home, region) in list(_graphs_of_earlier_sessions.items()):
             scope = vars(sys.modules[home]) if home in sys.modules else {}
             if scope.get(region.name) is made:
-                self._stand_in(scope, replace(region), made)
+                self._replace_compiled_function(scope, replace(region), made)
 
     def detach(self) -> None:
-        self.on = self._met = False
-        while self._undo:
-            self._undo.pop()()
-        for (_, name), (scope, made, ours) in self._ours.items():
+        self.on = self._is_attached = False
+        while self._restore:
+            self._restore.pop()()
+        for (_, name), (scope, made, ours) in self._replaced_globals.items():
             if scope.get(name) is ours:
                 scope[name] = made
 
-    def _wait(self) -> None:
+    def _attach_after_first_compile(self) -> None:
         """Wrap ``torch.compile`` to attach to Dynamo after its first call, which loads it."""
         compiles = torch.compile
 
         @wraps(compiles)
-        def compile_and_meet(*args: object, **kwargs: object) -> Any:
+        def compile_and_meet(*args: object, **kwargs: object) -> object:
             made = compiles(*args, **kwargs)
             if self.on and _MODULE in sys.modules:
-                self._meet()
+                self._attach_to_dynamo()
             return made
 
-        self._undo.append(put(torch, "compile", compile_and_meet))
+        self._restore.append(replace_attribute(torch, "compile", compile_and_meet))
 
-    def _meet(self) -> None:
+    def _attach_to_dynamo(self) -> None:
         """Attach to Dynamo: intercept the graphs that it hands to backends and the globals that it installs."""
-        if self._met:
+        if self._is_attached:
             return
-        self._met = True
+        self._is_attached = True
         kind: Any = getattr(sys.modules[_MODULE], _CLASS)
         compiles, installs = kind.call_user_compiler, kind.install_global_unsafe
 
         @wraps(compiles)
-        def call_user_compiler(graph: object, module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        def call_user_compiler(graph: object, module: torch.nn.Module, *args: object, **kwargs: object) -> object:
             try:
-                self._note(module, getattr(graph, "compiler_fn", None))
+                self._keep_graph(module, getattr(graph, "compiler_fn", None))
             except Exception as error:
                 self._failed(error)
             try:
                 return compiles(graph, module, *args, **kwargs)
             except Exception as error:
                 if IN_PLACE in str(error):
-                    self._not_compiled(graph, module)
+                    self._report_refused(graph, module)
                 raise
 
         @wraps(installs)
-        def install_global_unsafe(graph: Any, name: str, value: Any) -> Any:
+        def install_global_unsafe(graph: Any, name: str, value: Any) -> object:
             result = installs(graph, name, value)
             try:
                 region = self._graphs.pop(name, None)
                 if region is not None and self.on:
-                    _remember(graph.global_scope, region, value)
-                    self._stand_in(graph.global_scope, region, value)
+                    _keep_for_later_sessions(graph.global_scope, region, value)
+                    self._replace_compiled_function(graph.global_scope, region, value)
             except Exception as error:
                 self._failed(error)
             return result
 
-        self._undo.append(put(kind, "call_user_compiler", call_user_compiler))
-        self._undo.append(put(kind, "install_global_unsafe", install_global_unsafe))
+        self._restore.append(replace_attribute(kind, "call_user_compiler", call_user_compiler))
+        self._restore.append(replace_attribute(kind, "install_global_unsafe", install_global_unsafe))
 
-    def _note(self, module: torch.nn.Module, compiler: object) -> None:
+    def _keep_graph(self, module: torch.nn.Module, compiler: object) -> None:
+        """Copy a graph that Dynamo is about to compile, and keep it until its compiled function is installed."""
         name = module.meta.get("backend_id")
         if name is None or name in self._graphs:
             return
@@ -227,7 +228,8 @@ class CompiledGraphs:
         again = not (_has_subclasses(module.graph) or communicates(module, graph))
         self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, again, compiler)
 
-    def _not_compiled(self, graph: Any, module: torch.nn.Module) -> None:
+    def _report_refused(self, graph: Any, module: torch.nn.Module) -> None:
+        """Report a graph that could not be compiled, with its example inputs."""
         try:
             region = self._graphs.pop(module.meta.get("backend_id"), None)
             if region is None or not region.can_run_again:
@@ -237,27 +239,28 @@ class CompiledGraphs:
         except Exception as error:
             self._failed(error)
 
-    def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+    def _replace_compiled_function(self, scope: dict[str, object], region: CompiledGraph, made: Any) -> None:
+        """Put a wrapper that records the calls of a region in place of its compiled function in `scope`."""
         updates = region.updates
         region.made = made
 
         @dynamo_passthrough
-        def region_called(*args: Any, **kwargs: Any) -> Any:
+        def region_called(*args: object, **kwargs: object) -> object:
             if not self.on or kwargs or threading.get_ident() != self._thread:
                 return made(*args, **kwargs)
             try:
-                call = self._begin(region, args)
+                call = self._call_begins(region, args)
             except Exception as error:
                 self._failed(error)
                 call = None
             try:
                 out = made(*args, **kwargs)
             except RuntimeError as error:
-                self._tell(error, sys._getframe(1), args)
+                self._report_error(error, sys._getframe(1), args)
                 raise
             try:
                 if call is not None:
-                    self._over(call, out)
+                    self._call_returned(call, out)
                 if updates:
                     self._updated()
             except Exception as error:
@@ -265,25 +268,28 @@ class CompiledGraphs:
             return out
 
         # Dynamo deletes globals that it does not call any more.
-        self._ours = {key: one for key, one in self._ours.items() if any(one[0].get(key[1]) is own for own in one[1:])}
+        self._replaced_globals = {
+            key: one for key, one in self._replaced_globals.items() if any(one[0].get(key[1]) is own for own in one[1:])
+        }
         leave_alone(region_called.__code__)
-        self._ours[id(scope), region.name] = scope, made, region_called
+        self._replaced_globals[id(scope), region.name] = scope, made, region_called
         scope[region.name] = region_called
 
-    def _tell(self, error: RuntimeError, frame: FrameType, args: tuple[object, ...]) -> None:
+    def _report_error(self, error: RuntimeError, frame: FrameType, args: tuple[object, ...]) -> None:
         try:
             self._raised(str(error), frame, args)
         except Exception as mine:
             self._failed(mine)
 
-    def _begin(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
+    def _call_begins(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
+        """Return the record of a call that is about to begin; ``None`` if the call is not kept."""
         if not torch.is_grad_enabled() or torch._C._functorch.maybe_current_level() is not None:
             return None
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         if not region.can_run_again or any(map(has_dispatch, tensors)):
             self.not_kept += 1
             return None
-        with unseen(), undispatched():
+        with disable_function_modes(), hide_from_dispatch_modes():
             kept = tuple(a.detach() if isinstance(a, torch.Tensor) and a.grad_fn is not None else a for a in args)
             versions = tuple(a._version if isinstance(a, torch.Tensor) and not a.is_inference() else None for a in kept)
             with_grad = tuple(
@@ -296,13 +302,14 @@ class CompiledGraphs:
             )
         return RegionCall(region, with_grad, versions, autocast_now(), random, made=made)
 
-    def _over(self, call: RegionCall, out: object) -> None:
-        with unseen():
-            made = [_made_by(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
+    def _call_returned(self, call: RegionCall, out: object) -> None:
+        """Complete the record of a call, and pass it on if its outputs require grad."""
+        with disable_function_modes():
+            made = [_region_node(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
         call.outputs = [(id(one[0]), *one[1:]) if one is not None else None for one in made]
         node = next((one[0] for one in made if one is not None), None)
         if node is not None:
-            mark = node.metadata[_KEY] = Alive()
+            mark = node.metadata[_METADATA_KEY] = Alive()
             call.alive = weakref.ref(mark, partial(self._graph_gone, call.number))
             self._called(call)
 
@@ -310,11 +317,11 @@ class CompiledGraphs:
         self._gone(number)
 
 
-def _remember(scope: dict[str, object], region: CompiledGraph, made: object) -> None:
+def _keep_for_later_sessions(scope: dict[str, object], region: CompiledGraph, made: object) -> None:
     """Keep a graph for later sessions, if they can find the module that calls the compiled function."""
     home = scope.get("__name__")
     if isinstance(home, str) and getattr(sys.modules.get(home), "__dict__", None) is scope:
-        _earlier[made] = home, replace(region, made=None)
+        _graphs_of_earlier_sessions[made] = home, replace(region, made=None)
 
 
 def module_in(region: CompiledGraph, args: Sequence[object], node: Any, name_of: Callable[[object], str]) -> str | None:
@@ -338,10 +345,10 @@ def module_in(region: CompiledGraph, args: Sequence[object], node: Any, name_of:
     return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
 
 
-def copy_of(graph: Any) -> Any:
+def copy_of(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Return a copy of `graph` with each node's source line and module metadata, without example values."""
     copy = torch.fx.Graph()
-    made: dict[Any, Any] = {}
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
         new = copy.node_copy(node, lambda one: made[one])
         new.meta = {key: node.meta[key] for key in _META if key in node.meta}
@@ -349,28 +356,28 @@ def copy_of(graph: Any) -> Any:
     return copy
 
 
-def _source(node: Any) -> str:
+def _source(node: torch.fx.Node) -> str:
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = getattr(source, "name", "")
     return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name() if callable(name) else name)
 
 
-def draws(module: torch.nn.Module, graph: Any) -> bool:
+def draws(module: torch.nn.Module, graph: torch.fx.Graph) -> bool:
     """Return whether the graph draws random numbers."""
     kinds = ("call_function", "call_method")
-    return _has(module, graph, lambda node: node.op in kinds and bool(_DRAWS.search(_named(node.target))))
+    return _any_node(module, graph, lambda node: node.op in kinds and bool(_DRAWS.search(_target_name(node.target))))
 
 
-def communicates(module: torch.nn.Module, graph: Any) -> bool:
+def communicates(module: torch.nn.Module, graph: torch.fx.Graph) -> bool:
     """Return whether the graph communicates with other ranks."""
-    return _has(module, graph, lambda node: node.op == "call_function" and "c10d" in _namespace(node.target))
+    return _any_node(module, graph, lambda node: node.op == "call_function" and "c10d" in _namespace(node.target))
 
 
-def _has(module: torch.nn.Module, graph: Any, fact: Callable[[torch.fx.Node], bool]) -> bool:
+def _any_node(module: torch.nn.Module, graph: torch.fx.Graph, fact: Callable[[torch.fx.Node], bool]) -> bool:
     """Return whether `fact` holds of a node of the graph, or of a graph inside it."""
     for node in graph.nodes:
         inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
-        if fact(node) or (isinstance(inner, torch.fx.GraphModule) and _has(inner, inner.graph, fact)):
+        if fact(node) or (isinstance(inner, torch.fx.GraphModule) and _any_node(inner, inner.graph, fact)):
             return True
     return False
 
@@ -382,7 +389,7 @@ def _namespace(target: object) -> str:
     return str(getattr(target, "namespace", None) or getattr(target, "__module__", None) or "")
 
 
-def _has_subclasses(graph: Any) -> bool:
+def _has_subclasses(graph: torch.fx.Graph) -> bool:
     """Return whether a node of Dynamo's graph produces a tensor subclass with its own dispatch.
 
     Dynamo keeps a fake example value for each node; for such a subclass, the example has that class too.
@@ -393,7 +400,7 @@ def _has_subclasses(graph: Any) -> bool:
     return any(isinstance(t, torch.Tensor) and has_dispatch(t) and not isinstance(t, FakeTensor) for t in examples)
 
 
-def _named(target: object) -> str:
+def _target_name(target: object) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
@@ -403,7 +410,7 @@ def random_state(args: tuple[object, ...]) -> tuple[Any, ...]:
     return torch.get_rng_state(), tuple((device, torch.cuda.get_rng_state(device)) for device in devices)
 
 
-def put_random_state(state: tuple[Any, ...]) -> None:
+def restore_random_state(state: tuple[Any, ...]) -> None:
     """Restore the generators' states."""
     cpu, cuda = state
     torch.set_rng_state(cpu)
@@ -411,7 +418,8 @@ def put_random_state(state: tuple[Any, ...]) -> None:
         torch.cuda.set_rng_state(one, device)
 
 
-def _made_by(out: Any) -> tuple[Any, int, bool] | None:
+def _region_node(out: Any) -> tuple[torch.autograd.graph.Node, int, bool] | None:
+    """Return the region's node that made an output, the output's index there, and whether it is a view of that."""
     node = out.grad_fn if isinstance(out, torch.Tensor) and out.requires_grad else None
     if node is None:
         return None

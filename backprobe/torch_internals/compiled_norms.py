@@ -13,7 +13,7 @@ import torch
 from ..graphs.plan import ACCUMULATE
 from .compiled_graphs import RegionCall
 from .measure import Norms
-from .region_reexecution import Notes, again, apart, backward_again, pairs_of, tensors_of
+from .region_reexecution import Notes, outputs_with_gradients, reexecute, run_backward, run_on_own_thread, tensors_of
 from .walk import LiveGraph, Plans, walk
 
 #: The share of free memory that the forward may fill: its backward needs as much again.
@@ -21,7 +21,7 @@ MAX_MEMORY_SHARE = 0.4
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def owned_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes that a tensor owns: 0 for a view.
 
     A tensor of a ``torch.func`` transform is estimated, because its storage cannot be read.
@@ -44,7 +44,7 @@ class NodeInside:
     :ivar edges: for each edge, (node number, output index); a negative number -1 - k stands for the input at position k
         of ``tensors_of(call)``.
     :ivar order: the position in the order of execution; ``None`` if it did not run.
-    :ivar came, gave: norms of the incoming and the outgoing gradients.
+    :ivar incoming_norms, outgoing_norms: norms of the incoming and the outgoing gradients.
     """
 
     name: str
@@ -52,12 +52,12 @@ class NodeInside:
     made: Any
     edges: tuple[tuple[int, int] | None, ...]
     order: int | None = None
-    came: tuple[float | None, ...] = ()
-    gave: tuple[float | None, ...] = ()
+    incoming_norms: tuple[float | None, ...] = ()
+    outgoing_norms: tuple[float | None, ...] = ()
 
 
 @dataclass
-class Inner:
+class RegionNodes:
     """The autograd nodes inside a region, with gradient norms.
 
     :ivar outputs: for each output of the region that received a gradient: the node that made it and its output index
@@ -70,29 +70,29 @@ class Inner:
     leaves: dict[int, float]
 
 
-class Bounded(Notes):
+class BoundedNotes(Notes):
     """Notes that raise ``TooLarge`` if the forward needs more than `limit` bytes."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(False)
-        self._left = limit
+        self._bytes_left = limit
 
-    def take(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._left -= sum(map(_bytes, tensors))
-        if self._left < 0:
+    def subtract(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._bytes_left -= sum(map(owned_bytes, tensors))
+        if self._bytes_left < 0:
             raise TooLarge
 
     def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
-        self.take(tensors)
+        self.subtract(tensors)
         return super().begin(tensors)
 
     def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
         super().note(node, given, before, out)
         outs = out if isinstance(out, (tuple, list)) else (out,)
-        self.take([t for t in outs if type(t) is torch.Tensor])
+        self.subtract([t for t in outs if type(t) is torch.Tensor])
 
 
-def norms_inside(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int) -> Inner | None:
+def norms_inside(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int) -> RegionNodes | None:
     """Return the nodes and gradient norms inside the backward of a region call.
 
     ``None`` if no gradient came in, or a non-finite one.
@@ -104,11 +104,11 @@ def norms_inside(call: RegionCall, gradients: Sequence[torch.Tensor | None], mos
     if any(isinstance(a, torch.Tensor) and a.is_cuda for a in call.args) and torch.cuda.is_current_stream_capturing():
         return None
     limit = MAX_MEMORY_SHARE * free_memory(call.args)
-    own = 2 * sum(map(_bytes, tensors_of(call)))  # a copy, and gradients
+    own = 2 * sum(map(owned_bytes, tensors_of(call)))  # a copy, and gradients
     if own > limit:
         raise TooLarge
     try:
-        found: Inner | None = apart(lambda: _look(call, gradients, most, limit - own), call)
+        found: RegionNodes | None = run_on_own_thread(lambda: _measure_inside(call, gradients, most, limit - own), call)
     except torch.OutOfMemoryError as error:
         raise TooLarge from error
     return found
@@ -127,16 +127,18 @@ def free_memory(args: Sequence[object]) -> float:
     return 1024.0 * int(found[1]) if found is not None else float("inf")
 
 
-def _look(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int, limit: float) -> Inner | None:
-    notes = Bounded(limit)
-    out, given = again(call, notes)
-    pairs = pairs_of(out, gradients)
-    if not pairs:
+def _measure_inside(
+    call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int, limit: float
+) -> RegionNodes | None:
+    notes = BoundedNotes(limit)
+    out, given = reexecute(call, notes)
+    outputs = outputs_with_gradients(out, gradients)
+    if not outputs:
         return None
-    graph = walk([one.grad_fn for _, one, _ in pairs], Plans())
+    graph = walk([one.grad_fn for _, one, _ in outputs], Plans())
     if len(graph.nodes) > most:
         raise TooLarge
-    inner = _structure(graph, given, notes)
+    inner = _region_nodes(graph, given, notes)
     number = {id(node): i for i, node in enumerate(graph.nodes)}
     norms = Norms(brief=True)
     slots: list[tuple[int, list[int | None], list[int | None]]] = []
@@ -144,27 +146,31 @@ def _look(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int,
     def slots_of(grads: Any) -> list[int | None]:
         return [norms.take(g) if isinstance(g, torch.Tensor) else None for g in grads]
 
-    def after(node: Any, made: Any) -> Callable[[Any, Any], None]:
+    def after(node: object, made: object) -> Callable[[Any, Any], None]:
         def hook(grad_inputs: object, grad_outputs: object) -> None:
             slots.append((number[id(node)], slots_of(grad_outputs), slots_of(grad_inputs)))
 
         return hook
 
-    got = backward_again(pairs, given, {n: None for n in graph.nodes if n.name() != ACCUMULATE}, after)
+    got = run_backward(outputs, given, {n: None for n in graph.nodes if n.name() != ACCUMULATE}, after)
     leaves = {k: norms.take(g) for k, g in got.items()}
     norms.flush()
 
     def value(slot: int | None) -> float | None:
         return None if slot is None or slot in norms.unmeasured else norms.values[slot]
 
-    for order, (i, came, gave) in enumerate(slots):
+    for order, (i, incoming_norms, outgoing_norms) in enumerate(slots):
         node = inner[i]
-        node.order, node.came, node.gave = order, tuple(map(value, came)), tuple(map(value, gave))
-    outputs = {i: (number[id(one.grad_fn)], one.output_nr) for i, one, _ in pairs}
-    return Inner(inner, outputs, {k: norm for k, slot in leaves.items() if (norm := value(slot)) is not None})
+        node.order, node.incoming_norms, node.outgoing_norms = (
+            order,
+            tuple(map(value, incoming_norms)),
+            tuple(map(value, outgoing_norms)),
+        )
+    made_at = {i: (number[id(one.grad_fn)], one.output_nr) for i, one, _ in outputs}
+    return RegionNodes(inner, made_at, {k: norm for k, slot in leaves.items() if (norm := value(slot)) is not None})
 
 
-def _structure(graph: LiveGraph, given: Sequence[object], notes: Notes) -> list[NodeInside]:
+def _region_nodes(graph: LiveGraph, given: Sequence[object], notes: Notes) -> list[NodeInside]:
     """Return the nodes by number; edges that end in a leaf point to the region's inputs."""
     position = {id(leaf): k for k, leaf in enumerate(given)}
     ends = {i: position.get(id(variable)) for i, variable in graph.leaves}

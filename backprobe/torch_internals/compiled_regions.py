@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..basics.torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
+
+if TYPE_CHECKING:
+    import torch
 
 #: The module that compiles whole backward calls.
 _WHOLE = "torch._dynamo.compiled_autograd"
@@ -25,7 +28,7 @@ def in_use() -> bool:
     return count() > 0
 
 
-def reached(nodes: Sequence[Any]) -> bool:
+def reached(nodes: Sequence[object]) -> bool:
     """Return whether a backward from `nodes` runs a compiled region."""
     return in_use() and any(name.startswith(COMPILED) for name in walk(nodes, Plans()).plan.names)
 
@@ -54,7 +57,7 @@ def backward_module(node: object) -> Any:
     return getattr(info, "bw_module", None)
 
 
-def generated_from(module: Any, line: int) -> str:
+def generated_from(module: torch.fx.GraphModule, line: int) -> str:
     """Return the traceback, as text, of the call at `line` of the code that FX generated for `module`.
 
     Empty if it is unknown.

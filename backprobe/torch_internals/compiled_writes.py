@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..basics.torch_texts import IN_PLACE, IN_PLACE_DETAIL
 from .compiled_graphs import CompiledGraph, RegionCall
-from .region_reexecution import Notes, again, apart
+from .region_reexecution import Notes, reexecute, run_on_own_thread
 from .saved_by_nodes import saved_tensors
 from .thread_state import autocast_now
 
@@ -25,25 +25,25 @@ from .thread_state import autocast_now
 class RefusedWrite:
     """The graph node that wrote, the node that had saved the written tensor, and that tensor's shape and versions."""
 
-    write: Any
-    saver: Any
+    write: torch.fx.Node
+    saver: torch.fx.Node
     shape: tuple[int, ...]
     saved: int
     found: int
 
 
-class _Versions(Notes):
+class _VersionNotes(Notes):
     """Notes of which node took which storage to which version."""
 
     def __init__(self) -> None:
         super().__init__(False)
-        self._writes: list[tuple[Any, int, int]] = []
-        self._alive: list[Any] = []  # an address identifies a storage only while it lives
+        self._writes: list[tuple[torch.fx.Node, int, int]] = []
+        self._alive: list[object] = []  # an address identifies a storage only while it lives
 
-    def states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def input_states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         return [t._version for t in tensors]
 
-    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+    def note(self, node: torch.fx.Node, given: list[Any], before: list[Any], out: object) -> None:
         super().note(node, given, before, out)
         self._alive += [*given, out]
         for t, version in zip(given, before, strict=True):
@@ -51,7 +51,7 @@ class _Versions(Notes):
                 self._writes.append((node, t.untyped_storage()._cdata, t._version))
                 super().note(node, [], [], t)  # the nodes that the write created
 
-    def past(self, tensor: torch.Tensor, version: int) -> Any:
+    def node_past_version(self, tensor: torch.Tensor, version: int) -> torch.fx.Node | None:
         """Return the node that took the storage of `tensor` past `version`."""
         storage = tensor.untyped_storage()._cdata
         return next((node for node, where, after in self._writes if where == storage and after > version), None)
@@ -60,21 +60,21 @@ class _Versions(Notes):
 def refused_write(region: CompiledGraph, args: Sequence[object]) -> RefusedWrite | None:
     """Return the first write that makes the backward of `region` on `args` fail; ``None`` if there is none."""
     call = RegionCall(region, tuple(args), (None,) * len(args), autocast_now(), None)
-    found: RefusedWrite | None = apart(lambda: _look(call), call)
+    found: RefusedWrite | None = run_on_own_thread(lambda: _find_refused_write(call), call)
     return found
 
 
-def _look(call: RegionCall) -> RefusedWrite | None:
+def _find_refused_write(call: RegionCall) -> RefusedWrite | None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    notes, running = _Versions(), []
+    notes, running = _VersionNotes(), []
 
-    def before(node: object) -> Callable[[Any], None]:
+    def before(node: object) -> Callable[[object], None]:
         return lambda _: running.append(node)
 
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.enable_grad():
         call.args = tuple(fake.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in call.args)
-        out, given = again(call, notes)
+        out, given = reexecute(call, notes)
         outs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
         wanted = [t for t in given if t.requires_grad]
         if not outs or not wanted:
@@ -90,7 +90,7 @@ def _look(call: RegionCall) -> RefusedWrite | None:
             shape = tuple(int(n) for n in detail["shape"].split(",") if n.strip())
             found, saved = int(detail["found"]), int(detail["saved"])
             for _, tensor in saved_tensors(running[-1]):
-                write = notes.past(tensor, saved) if tensor._version == found else None
+                write = notes.node_past_version(tensor, saved) if tensor._version == found else None
                 if write is not None and tuple(tensor.shape) == shape:
                     return RefusedWrite(write, notes.of[running[-1]], shape, saved, found)
     return None

@@ -13,7 +13,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator
 from inspect import CO_VARARGS
-from types import CodeType, FrameType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ def positional(code: CodeType, local: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _classes() -> Iterator[Any]:
+def _classes() -> Iterator[type[torch.autograd.Function]]:
     """Yield all custom function classes that exist."""
     left = _Function.__subclasses__()
     for one in left:  # grows as we go
@@ -51,12 +51,12 @@ class CustomCalls:
     :param variables: returns the variables of a frame.
     """
 
-    def __init__(self, variables: Callable[[Any], dict[str, Any]]) -> None:
+    def __init__(self, variables: Callable[[FrameType], dict[str, Any]]) -> None:
         self._variables = variables
         #: By id of a code object: the object (kept alive), and functions without a ``ctx`` that use it; ``None``: not a
         #: ``forward``.
-        self._known: dict[int, tuple[CodeType, list[weakref.ref[FunctionType]] | None]] = {}
-        self._count = 0
+        self._functions_by_code: dict[int, tuple[CodeType, list[weakref.ref[FunctionType]] | None]] = {}
+        self._class_count = 0
 
     def innermost(self, frame: FrameType | None) -> Any:
         """Return the innermost such frame at or above `frame`; ``None`` if no custom function runs."""
@@ -65,10 +65,10 @@ class CustomCalls:
             while frame is not None and frame.f_code is not apply:
                 frame = frame.f_back
             return frame
-        found = self._next(frame)
-        if found is None and self._count != len(_Function.__subclasses__()):
-            self._known.clear()  # an ordinary function may have become a new class's forward
-            found = self._next(frame)
+        found = self._find_frame(frame)
+        if found is None and self._class_count != len(_Function.__subclasses__()):
+            self._functions_by_code.clear()  # an ordinary function may have become a new class's forward
+            found = self._find_frame(frame)
         return found
 
     def outermost(self, frame: FrameType | None) -> Any:
@@ -77,7 +77,7 @@ class CustomCalls:
             found = frame
         return found
 
-    def given(self, frame: Any) -> list[Any]:
+    def arguments_of(self, frame: FrameType) -> list[object]:
         """Return the arguments of the custom function whose `frame` was found here."""
         local = self._variables(frame)
         if frame.f_code is code_objects.FUNCTION_APPLY:
@@ -85,43 +85,43 @@ class CustomCalls:
         found = positional(frame.f_code, local)
         return found[_context_in(found) + 1 :]
 
-    def _next(self, frame: FrameType | None) -> Any:
-        known, forwards = self._known, None
+    def _find_frame(self, frame: FrameType | None) -> FrameType | None:
+        known, forwards = self._functions_by_code, None
         while frame is not None:
             code = frame.f_code
             seen = known.get(id(code))
             if seen is None:
                 if forwards is None:
-                    forwards = self._forwards()
+                    forwards = self._collect_forwards()
                     if len(known) > 100_000:  # code objects created all the time, as by exec
                         known.clear()
                 seen = known[id(code)] = code, forwards.get(id(code))
-            if seen[1] is not None and self._is_called(frame, seen[1]):
+            if seen[1] is not None and self._runs_forward(frame, seen[1]):
                 return frame
             frame = frame.f_back
         return None
 
-    def _forwards(self) -> dict[int, list[weakref.ref[Any]]]:
-        self._count = len(_Function.__subclasses__())
+    def _collect_forwards(self) -> dict[int, list[weakref.ref[FunctionType]]]:
+        self._class_count = len(_Function.__subclasses__())
         found: dict[int, list[weakref.ref[FunctionType]]] = {}
         for one in _classes():
             code = _code_of(one.forward)
             if code is not None:
-                without = found.setdefault(id(code), [])
+                functions_without_ctx = found.setdefault(id(code), [])
                 if one.setup_context is not _Function.setup_context and hasattr(one.forward, "__code__"):
-                    without.append(weakref.ref(one.forward))
+                    functions_without_ctx.append(weakref.ref(one.forward))
         return found
 
-    def _is_called(self, frame: FrameType, without: list[weakref.ref[FunctionType]]) -> bool:
+    def _runs_forward(self, frame: FrameType, functions_without_ctx: list[weakref.ref[FunctionType]]) -> bool:
         """Return whether `frame` runs the forward of a custom function: Note [Frames of custom functions]."""
         code, local = frame.f_code, self._variables(frame)
         values = positional(code, local)
         at = _context_in(values)
         if at >= 0:
             return _code_of(values[at]._forward_cls.forward) is code
-        for function in without:
+        for function in functions_without_ctx:
             cells = getattr(function(), "__closure__", None) or ()
-            if all(local.get(name) is _held(cell) for name, cell in zip(code.co_freevars, cells, strict=False)):
+            if all(local.get(name) is _cell_value(cell) for name, cell in zip(code.co_freevars, cells, strict=False)):
                 return True
         return False
 
@@ -142,7 +142,7 @@ def _code_of(forward: object) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _held(cell: Any) -> Any:
+def _cell_value(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..graphs.order import borders as borders_of
+
+if TYPE_CHECKING:
+    import torch
 
 #: Graphs with fewer nodes are left alone.
 MIN_DEEP_NODES = 10_000
@@ -31,10 +34,10 @@ class _Pending(threading.local):
     """
 
     def __init__(self) -> None:
-        self._nodes: list[Any] = []
+        self._nodes: list[torch.autograd.graph.Node] = []
         self._busy = False
 
-    def take(self, nodes: list[Any]) -> None:
+    def take(self, nodes: list[torch.autograd.graph.Node]) -> None:
         self._nodes += nodes
         nodes.clear()  # the last other reference is gone
         if self._busy:  # a caller up the stack releases them
@@ -55,14 +58,14 @@ class _Below:
 
     __slots__ = ("_pending", "nodes")
 
-    def __init__(self, nodes: list[Any]) -> None:
+    def __init__(self, nodes: list[torch.autograd.graph.Node]) -> None:
         self._pending, self.nodes = _PENDING, nodes  # it may outlive this module at interpreter exit
 
     def __del__(self) -> None:
         self._pending.take(self.nodes)
 
 
-def protect(nodes: Sequence[Any], borders: Iterable[tuple[int, int]]) -> None:
+def protect(nodes: Sequence[torch.autograd.graph.Node], borders: Iterable[tuple[int, int]]) -> None:
     """Arrange that a graph is freed without deep recursion, no matter which of its nodes is freed first.
 
     :param borders: edges (node, node that gets its gradient) that lead into a deeper band; see ``Plan.borders``.
@@ -75,7 +78,7 @@ def protect(nodes: Sequence[Any], borders: Iterable[tuple[int, int]]) -> None:
             held.nodes.append(nodes[to])
 
 
-def protect_walked(nodes: Sequence[Any]) -> None:
+def protect_walked(nodes: Sequence[torch.autograd.graph.Node]) -> None:
     """Do the same as ``protect`` for accessed nodes whose edges were not recorded; small graphs are left alone."""
     if len(nodes) <= MIN_DEEP_NODES:
         return

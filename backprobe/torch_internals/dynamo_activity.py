@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -39,7 +39,7 @@ SETS_CALLBACK = "_maybe_set_eval_frame"
 CAPTURES = "_compiling_state_context"
 _listening: list[DynamoActivity] = []
 #: Functions that restore torch's own functions, to be called last to first.
-_undo: list[Callable[[], None]] = []
+_restore_functions: list[Callable[[], None]] = []
 
 
 class DynamoActivity:
@@ -54,33 +54,33 @@ class DynamoActivity:
         self._thread = 0
         #: Whether Dynamo is active, and the compilation that was under way when it became active.
         self.active = False
-        self._within: Any = None
+        self._compilation_at_change: object = None
         #: The number of nested graph captures for export.
         self.captures = 0
 
     def attach(self) -> None:
         self._thread, self.active = threading.get_ident(), is_active()
-        self._within = _compilation()
+        self._compilation_at_change = _compilation()
         if self not in _listening:
             _listening.append(self)
             if len(_listening) == 1:
-                _when_imported(_DYNAMO, _replace)
+                _call_when_imported(_DYNAMO, _replace_dynamo_functions)
 
     def detach(self) -> None:
         if self in _listening:
             _listening.remove(self)
-            while not _listening and _undo:
-                _undo.pop()()
+            while not _listening and _restore_functions:
+                _restore_functions.pop()()
         self.active = False
 
-    def tell(self, active: bool) -> None:
+    def set_active(self, active: bool) -> None:
         """Record that Dynamo's callback was set (`active`) or cleared; changes within a compilation are ignored."""
         if active == self.active or threading.get_ident() != self._thread:
             return
         within = _compilation()
-        if not active and (self.captures or (within is not None and within is not self._within)):
+        if not active and (self.captures or (within is not None and within is not self._compilation_at_change)):
             return
-        self.active, self._within = active, within
+        self.active, self._compilation_at_change = active, within
         try:
             self._changed(active)
         except Exception as error:
@@ -99,13 +99,13 @@ def is_active() -> bool:
     return asks is not None and asks() is not None
 
 
-def _compilation() -> Any:
+def _compilation() -> object:
     """Return an object that identifies the compilation under way on this thread, or ``None``."""
     context: Any = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
     return context.try_get() if context is not None else None
 
 
-def _replace() -> None:
+def _replace_dynamo_functions() -> None:
     """Replace Dynamo's functions. See Note [In place of Dynamo's functions]."""
     if not _listening:
         return
@@ -113,18 +113,18 @@ def _replace() -> None:
     if sets is not None:
 
         @dynamo_passthrough
-        def set_and_tell(callback: Any) -> Any:
+        def set_and_tell(callback: object) -> object:
             if callback is not None:
                 for one in tuple(_listening):
-                    one.tell(True)
+                    one.set_active(True)
                 return sets(callback)
             before = sets(callback)
-            if any(one.active for one in _listening) and not _found_none(sys._getframe(1)):
+            if any(one.active for one in _listening) and not _had_no_callback(sys._getframe(1)):
                 for one in tuple(_listening):
-                    one.tell(False)
+                    one.set_active(False)
             return before
 
-        _undo.append(put(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell))
+        _restore_functions.append(replace_attribute(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell))
     captures: Any = getattr(sys.modules.get(_EXPORT), CAPTURES, None)
     if captures is not None:
 
@@ -132,7 +132,7 @@ def _replace() -> None:
         def capture_and_tell() -> Iterator[None]:
             told = [(one, one.active) for one in _listening]
             for one, _ in told:
-                one.tell(True)
+                one.set_active(True)
                 one.captures += 1
             try:
                 with captures():
@@ -140,12 +140,12 @@ def _replace() -> None:
             finally:
                 for one, before in told:
                     one.captures -= 1
-                    one.tell(before)
+                    one.set_active(before)
 
-        _undo.append(put(sys.modules[_EXPORT], CAPTURES, capture_and_tell))
+        _restore_functions.append(replace_attribute(sys.modules[_EXPORT], CAPTURES, capture_and_tell))
 
 
-def _found_none(frame: FrameType) -> bool:
+def _had_no_callback(frame: FrameType) -> bool:
     """Return whether `frame` belongs to a ``DisableContext`` that found no callback.
 
     See Note [Guards that run Python].
@@ -157,7 +157,7 @@ def _found_none(frame: FrameType) -> bool:
     return (names["prior"] if "prior" in names else getattr(wrapper, "prior", None)) is None
 
 
-def put(owner: object, name: str, ours: object) -> Callable[[], None]:
+def replace_attribute(owner: object, name: str, ours: object) -> Callable[[], None]:
     """Replace an attribute, and return a function that restores it unless something else has replaced it since."""
     was = getattr(owner, name)
     setattr(owner, name, ours)
@@ -169,20 +169,22 @@ def put(owner: object, name: str, ours: object) -> Callable[[], None]:
     return undo
 
 
-class _Watch(MetaPathFinder):
+class _ImportWatcher(MetaPathFinder):
     """Import hook that finds one module as the other finders do, and calls a function once that module is imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self._name:
             return None
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _ThenCall(spec.loader, self._imported)
+                    spec.loader = _CallingLoader(spec.loader, self._imported)
                 return spec
         return None
 
@@ -196,13 +198,13 @@ class _Watch(MetaPathFinder):
             sys.meta_path.remove(self)
 
 
-class _ThenCall(Loader):
+class _CallingLoader(Loader):
     """Loader that loads a module as `loader` does, and calls a function afterwards."""
 
-    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
         self._loader, self._then = loader, then
 
-    def create_module(self, spec: ModuleSpec) -> Any:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -213,12 +215,12 @@ class _ThenCall(Loader):
         self._then()
 
 
-def _when_imported(name: str, then: Callable[[], None]) -> None:
+def _call_when_imported(name: str, then: Callable[[], None]) -> None:
     """Call `then` once the module is imported; at once if it is already."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if spec is not None and not getattr(spec, "_initializing", False):
         then()
         return
-    watch = _Watch(name, then)
+    watch = _ImportWatcher(name, then)
     sys.meta_path.insert(0, watch)
-    _undo.append(watch.remove)
+    _restore_functions.append(watch.remove)

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from .uncompiled import dynamo_passthrough, leave_alone
 
 #: Torch's own function; ``None`` if this torch has none of that name.
-own: Callable[..., Any] | None = getattr(torch.autograd, "_engine_run_backward", None)
+own: Callable[..., object] | None = getattr(torch.autograd, "_engine_run_backward", None)
 #: The listeners: each is called with the next function, and with the arguments for torch's own.
-_listening: list[Callable[..., Any]] = []
+_listening: list[Callable[..., object]] = []
 
 if own is not None:
 
     @functools.wraps(own)
     @dynamo_passthrough
-    def heard(*args: Any, **kwargs: Any) -> Any:
+    def heard(*args: object, **kwargs: object) -> object:
         if len(_listening) == 1:
             return _listening[0](own, *args, **kwargs)
         call = own
@@ -56,7 +55,7 @@ def unlisten(listener: Callable[..., object]) -> None:
         torch.autograd._engine_run_backward = own
 
 
-def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[bool, dict[str, Any]]:
+def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[bool, dict[str, object]]:
     """Return whether a call adds to ``.grad``, and the known arguments of the user's call.
 
     ``backward`` adds to ``.grad``, ``grad`` does not.
@@ -64,7 +63,7 @@ def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[b
     :param args: the positional arguments of torch's own function after the roots.
     """
     _, retain, create, inputs = args[:4]
-    found: dict[str, Any] = {"retain_graph": True} if retain else {}
+    found: dict[str, object] = {"retain_graph": True} if retain else {}
     if create:
         found["create_graph"] = True
     if inputs:

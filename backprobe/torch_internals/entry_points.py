@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence, Set, ValuesView
+from collections.abc import Callable, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,19 +27,19 @@ class EntryPoint:
     :ivar roots: the name of its parameter for the roots.
     """
 
-    function: Any
+    function: Callable[..., object]
     kind: str
     roots: str
     signature: inspect.Signature
 
-    def bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    def bind(self, args: Any, kwargs: Any) -> dict[str, object] | None:
         """Return the arguments by name; ``None`` for a wrong call, which torch reports itself."""
         try:
             return dict(self.signature.bind(*args, **kwargs).arguments)
         except TypeError:
             return None
 
-    def begins_at(self, args: object, kwargs: object) -> list[Any]:
+    def begins_at(self, args: object, kwargs: object) -> list[torch.Tensor | GradientEdge]:
         """Return the tensors and gradient edges that a call starts from.
 
         Empty for a wrong call, which torch reports itself.
@@ -77,7 +77,7 @@ def needed_nodes(kind: str, arguments: dict[str, object], graph: LiveGraph) -> f
     return frozenset(needed_for(graph.plan, wanted, kind != "autograd.grad"))
 
 
-def node_of(root: Any) -> Any:
+def node_of(root: Any) -> torch.autograd.graph.Node | None:
     """Return the node that a gradient of `root` enters first: its ``grad_fn``, or the accumulator of a leaf.
 
     ``None`` if there is none, or if `root` is not a tensor.
@@ -100,10 +100,10 @@ def number_of_root(tensor: object) -> torch.Tensor | None:
     It is a tensor of no dimension: the root's value, or, for a root with several elements, a number that is finite only
     if all elements are.
     """
-    if not isinstance(tensor, torch.Tensor) or tensor.is_cpu or modes.hands_off(tensor, past_ours=True):
+    if not isinstance(tensor, torch.Tensor) or tensor.is_cpu or modes.is_unsafe_to_read(tensor, ignores_our_modes=True):
         return None
     # A subclass may have no values, and raise any exception when they are read.
-    with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
+    with torch.no_grad(), modes.hide_from_dispatch_modes(), contextlib.suppress(Exception):
         here = local(tensor)
         if here is not None and here.layout is torch.strided and here.is_floating_point() and here.numel():
             here = here.detach()
@@ -120,9 +120,9 @@ def root_record(tensor: object, node: int | None, number: float | None = None) -
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
     value, suspect = None, number is None or number - number != 0.0
-    if not modes.hands_off(tensor, past_ours=True):
+    if not modes.is_unsafe_to_read(tensor, ignores_our_modes=True):
         # A subclass may have no values, and raise any exception when they are read.
-        with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
+        with torch.no_grad(), modes.hide_from_dispatch_modes(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 here = local(tensor)
                 if here is not None and here.numel() == 1:  # a sharded one has its value on one rank

@@ -23,7 +23,15 @@ _VARIABLE = "TORCH_FR_BUFFER_SIZE"
 #: in full.
 _BUFFER_ENTRIES, _MAX_REPORTED = 512, 64
 #: Collectives that end on every rank once the last rank has arrived.
-_TOGETHER = ("all_reduce", "allreduce", "all_gather", "allgather", "_all_gather", "reduce_scatter", "_reduce_scatter")
+_ENDING_TOGETHER = (
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "_all_gather",
+    "reduce_scatter",
+    "_reduce_scatter",
+)
 
 
 class Flight:
@@ -34,34 +42,34 @@ class Flight:
 
     def __init__(self, site_of: Callable[[list[tuple[str, int, str]]], Site | None]) -> None:
         self._site_of = site_of
-        self._asked = False
+        self._is_requested = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request that collectives are kept from the next group on.
 
         Does nothing if the environment already sets the variable.
         """
         if _VARIABLE not in os.environ and not torch.distributed.is_initialized():
             os.putenv(_VARIABLE, str(_BUFFER_ENTRIES))
-            self._asked = True
+            self._is_requested = True
 
-    def leave(self) -> None:
+    def restore_environment(self) -> None:
         """Restore the environment."""
-        if self._asked:
-            self._asked = False
+        if self._is_requested:
+            self._is_requested = False
             os.unsetenv(_VARIABLE)
 
-    def last(self) -> tuple[Collective, ...]:
+    def latest(self) -> tuple[Collective, ...]:
         """Return the latest collectives, in the order of the calls; empty if none are kept."""
-        found = [self._collective(entry) for entry in _collectives()[-_MAX_REPORTED:]]
+        found = [self._collective(entry) for entry in _sorted_entries()[-_MAX_REPORTED:]]
         return tuple(sorted(found, key=lambda one: (one.group, one.number)))
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
         """Return the call times of the collectives that all ranks call alike, by group; see ``RankSeen.arrivals``."""
         groups: dict[str, dict[int, float]] = {}
-        for entry in _collectives():
-            if str(entry["profiling_name"]).rpartition(":")[2].startswith(_TOGETHER):
-                times = groups.setdefault(_group(entry), {})
+        for entry in _sorted_entries():
+            if str(entry["profiling_name"]).rpartition(":")[2].startswith(_ENDING_TOGETHER):
+                times = groups.setdefault(_group_name(entry), {})
                 times[int(entry["collective_seq_id"])] = int(entry["time_created_ns"]) / 1e9
         return tuple(
             (group, min(times), tuple(times.get(number, 0.0) for number in range(min(times), max(times) + 1)))
@@ -73,7 +81,7 @@ class Flight:
         shapes = [f"{kind}{list(size)}" for kind, size in zip(kinds, entry["input_sizes"], strict=False)]
         frames = [(frame["filename"], frame["line"], frame["name"]) for frame in entry.get("frames", ())]
         return Collective(
-            group=_group(entry),
+            group=_group_name(entry),
             number=int(entry["collective_seq_id"]),
             op=str(entry["profiling_name"]).rpartition(":")[2],
             inputs=", ".join(shapes[:4]) + (", ..." if len(shapes) > 4 else ""),
@@ -86,11 +94,11 @@ class Flight:
         )
 
 
-def _collectives() -> list[dict[str, Any]]:
+def _sorted_entries() -> list[dict[str, Any]]:
     return sorted((one for one in entries() if not one["is_p2p"]), key=lambda one: int(one["time_created_ns"]))
 
 
-def _group(entry: dict[str, Any]) -> str:
+def _group_name(entry: dict[str, Any]) -> str:
     name, description = entry["process_group"]
     return f"{name} ({description})" if description not in ("", "undefined") else str(name)
 

@@ -18,16 +18,16 @@ _OF_SAVED = (
 MAX_RECOMPUTED_NUMEL = 1 << 26
 
 
-def _of_self(function: Callable[[object], object]) -> Callable[[Any, dict[str, Any]], Any]:
+def _of_self(function: Callable[[object], object]) -> Callable[[object, dict[str, object]], object]:
     return lambda node, kept: function(kept["self"])
 
 
-def _variance(node: Any, kept: dict[str, Any]) -> Any:
+def _variance(node: Any, kept: dict[str, Any]) -> torch.Tensor:
     how = {"correction": node._saved_correction, "keepdim": node._saved_keepdim}
     return kept["self"].var(node._saved_dim, **how)
 
 
-_FORMULAS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+_FORMULAS: dict[str, Callable[[Any, dict[str, Any]], object]] = {
     **{function.__name__: _of_self(function) for function in _OF_SAVED},
     "div": lambda node, kept: kept["self"] / kept["other"],
     "mul": lambda node, kept: kept["self"] * kept["other"],
@@ -39,7 +39,7 @@ _FORMULAS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 }
 
 
-def forward_again(operation: str, node: object, kept: dict[str, object]) -> Any:
+def forward_again(operation: str, node: object, kept: dict[str, object]) -> torch.Tensor | None:
     """Return the recomputed result of `node`; ``None`` if its formula is unknown, or a tensor is missing.
 
     :param operation: the name of the op in the operator table.
@@ -49,7 +49,9 @@ def forward_again(operation: str, node: object, kept: dict[str, object]) -> Any:
     return _contained(lambda: formula(node, kept), kept.values()) if formula is not None and kept else None
 
 
-def forward_from_inputs(operation: str, node: object, kept: dict[str, object], inputs: Sequence[object]) -> Any:
+def forward_from_inputs(
+    operation: str, node: object, kept: dict[str, object], inputs: Sequence[object]
+) -> torch.Tensor | None:
     """Compute the result of `node` from the results of the nodes before it; return ``None`` if that is not possible.
 
     :param kept: the tensors that the node saved, by name.
@@ -86,7 +88,7 @@ class _Given:
     def __init__(self, kept: dict[str, Any], inputs: Sequence[Any], shape: torch.Size, dtype: torch.dtype) -> None:
         self._kept, self._inputs, self.shape, self.dtype = kept, inputs, shape, dtype
 
-    def __call__(self, edge: int, name: str = "") -> Any:
+    def __call__(self, edge: int, name: str = "") -> torch.Tensor:
         """Return the input at `edge`, which the node may have saved as `name`; raise ``KeyError`` if it is unknown."""
         if name and self._kept.get(name) is not None:
             return self._kept[name]
@@ -103,8 +105,8 @@ def _dims(given: object) -> Any:
     return given - (1 << 64) if isinstance(given, int) and given >= 1 << 63 else given
 
 
-def _reduced(function: Callable[..., object]) -> Callable[[Any, _Given], Any]:
-    def reduce(node: torch.autograd.graph.Node, given: _Given) -> Any:
+def _reduced(function: Callable[..., object]) -> Callable[[torch.autograd.graph.Node, _Given], object]:
+    def reduce(node: torch.autograd.graph.Node, given: _Given) -> object:
         dim = getattr(node, "_saved_dim", None)
         return function(given(0)) if dim is None else function(given(0), _dims(dim), node._saved_keepdim)
 
@@ -125,7 +127,7 @@ def _same_values(node: object, given: _Given) -> torch.Tensor:
     return given(0).reshape(given.shape)
 
 
-_FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
+_FROM_INPUTS: dict[str, Callable[[Any, _Given], object]] = {
     "add": lambda node, given: given(0) + node._saved_alpha * given(1),
     "sub": lambda node, given: given(0) - node._saved_alpha * given(1),
     "mul": lambda node, given: given(0, "self") * given(1, "other"),
@@ -156,7 +158,7 @@ _FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
 }
 
 
-def _contained(formula: Callable[[], object], tensors: Any) -> Any:
+def _contained(formula: Callable[[], object], tensors: Any) -> torch.Tensor | None:
     try:
         with torch.autocast(next(iter(tensors)).device.type, enabled=False):
             return formula()

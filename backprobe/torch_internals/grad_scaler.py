@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -33,7 +32,7 @@ def scaler_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def is_unscaled(scaler: Any, optimizer: int) -> bool | None:
+def is_unscaled(scaler: torch.amp.GradScaler, optimizer: int) -> bool | None:
     """Return whether `scaler` has divided its factor out of the gradients of an optimizer, given by id, in this step.
 
     ``None``: it is off, or not known.
@@ -68,7 +67,7 @@ class Scales:
         return any(one is not None and one.data_ptr() == factor.data_ptr() for one in (ref() for ref in self._known))
 
 
-def factor_of(root: Any) -> torch.Tensor | None:
+def factor_of(root: torch.Tensor) -> torch.Tensor | None:
     """Return the real scalar tensor that `root` was last multiplied by, as a scaler does.
 
     Call it before the backward.

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import unwrap
+from types import CodeType
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ SCALES = "_clip_grads_with_norm_"
 GROUPS = "_group_tensors_by_device_and_dtype"
 _original: Any = getattr(clip_grad, SCALES, None)
 _original_groups: Any = getattr(clip_grad, GROUPS, None)
-_value_code: Any = unwrap(clip_grad.clip_grad_value_).__code__
+_value_code: CodeType = unwrap(clip_grad.clip_grad_value_).__code__
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ _listening_to_calls: list[Callable[[ClipCall], None]] = []
 
 
 @dynamo_passthrough
-def _report_and_clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+def _report_and_clip(
+    parameters: object, max_norm: float, total_norm: torch.Tensor | None, *args: object, **kwargs: object
+) -> object:
     if not compiling():
         for listener in tuple(_listening):
             listener(total_norm)
@@ -63,7 +66,7 @@ def _report_and_clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any
 
 
 @dynamo_passthrough
-def _report_and_group(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+def _report_and_group(tensors: Any, *args: object, **kwargs: object) -> object:
     if not compiling():
         frame = sys._getframe(1)
         if frame.f_code is _value_code:

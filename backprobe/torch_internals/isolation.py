@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
 from . import references
-from .retain_grad import Retaining, retaining
+from .retain_grad import RetainingActivations, activations_retaining_gradient
 
 
 class RandomState:
@@ -22,11 +22,11 @@ class RandomState:
     __slots__ = ("_states",)
 
     def __init__(self, devices: Iterable[torch.device] = ()) -> None:
-        self._states: dict[Any, torch.Tensor] = {None: torch.get_rng_state()}
+        self._states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
         for device in devices:
             self._states[device] = torch.cuda.get_rng_state(device)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         for device, state in self._states.items():
             torch.set_rng_state(state) if device is None else torch.cuda.set_rng_state(state, device)
 
@@ -41,13 +41,13 @@ Before: TypeAlias = tuple[list[tuple[torch.Tensor, torch.Tensor | None]], Random
 
 
 class Isolation:
-    """Context in which a part of a backward runs: ``with aside(): ...``.
+    """Context in which a part of a backward runs: ``with isolation(): ...``.
 
     It restores the user's random state and the ``.grad`` of activations that retain it.
 
     :param tensors: their devices determine which random states are restored.
-    :param goes_on: whether the blocks have a random state of their own, which continues from block to block; otherwise
-        each begins with the user's.
+    :param continues_random_state: whether the blocks have a random state of their own, which continues from block to
+        block; otherwise each begins with the user's.
     :param roots: the tensors that the engine starts from inside, if known: activations are searched for only if one in
         their graph retains its gradient.
     :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations, which are searched
@@ -58,19 +58,19 @@ class Isolation:
     def __init__(
         self,
         tensors: Iterable[torch.Tensor],
-        goes_on: bool = False,
+        continues_random_state: bool = False,
         engine: bool = True,
         roots: Iterable[torch.Tensor] | None = None,
     ) -> None:
         self._devices = sorted({t.device for t in tensors if t.device.type == "cuda"}, key=str)
-        self._retaining: Callable[[], list[torch.Tensor]]
+        self._retaining_activations: Callable[[], list[torch.Tensor]]
         if roots is not None:
-            self._retaining = Retaining(roots)
+            self._retaining_activations = RetainingActivations(roots)
         else:
-            known = [references.tensor_ref(tensor) for tensor in retaining()] if engine else []
-            self._retaining = lambda: [tensor for ref in known if (tensor := ref()) is not None]
-        self._goes_on = goes_on
-        if goes_on:
+            known = [references.tensor_ref(tensor) for tensor in activations_retaining_gradient()] if engine else []
+            self._retaining_activations = lambda: [tensor for ref in known if (tensor := ref()) is not None]
+        self._continues_random_state = continues_random_state
+        if continues_random_state:
             self.now = RandomState(self._devices)
 
     def read(self) -> RandomState:
@@ -80,19 +80,19 @@ class Isolation:
 
     def begin(self) -> Before:
         """Begin a block; return the state for ``end``."""
-        kept = [(tensor, tensor.grad) for tensor in self._retaining()]
+        kept = [(tensor, tensor.grad) for tensor in self._retaining_activations()]
         theirs = RandomState(self._devices)
         for tensor, _ in kept:
             tensor.grad = None
-        if self._goes_on:
-            self.now.put()
+        if self._continues_random_state:
+            self.now.restore()
         return kept, theirs
 
     def end(self, before: Before) -> None:
         kept, theirs = before
-        if self._goes_on:
+        if self._continues_random_state:
             self.now = self.read()
-        theirs.put()
+        theirs.restore()
         for tensor, grad in kept:
             tensor.grad = grad
 

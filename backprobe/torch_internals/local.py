@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from .modes import hands_off, is_symbolic
+from .modes import is_symbolic, is_unsafe_to_read
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-def is_freed(tensor: Any) -> bool:
+def is_freed(tensor: torch.Tensor) -> bool:
     """Return whether the memory of a strided tensor was freed, or is smaller than it needs."""
     try:
         have = tensor.untyped_storage().nbytes()
@@ -38,7 +38,7 @@ def is_freed(tensor: Any) -> bool:
         return False  # or no sizes
 
 
-def local(tensor: Any) -> Any:
+def local(tensor: torch.Tensor) -> Any:
     """Return the tensor from which to read this process's values of `tensor`; ``None`` if it cannot be read.
 
     That is the case if the memory was freed, or if the tensor has no values (``is_symbolic``).
@@ -63,13 +63,13 @@ def is_distributed(tensor: object) -> bool:
 def is_readable(tensor: Any) -> bool:
     """Return whether `tensor` is plain and strided, and its values can be read here without disturbing the script.
 
-    The read is hidden from dispatch modes (``undispatched``).
+    The read is hidden from dispatch modes (``hide_from_dispatch_modes``).
     """
     return (
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
         and not is_freed(tensor)
-        and not hands_off(tensor, past_ours=True)
+        and not is_unsafe_to_read(tensor, ignores_our_modes=True)
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """Return the version of torch, the number of threads, and the accelerators."""
     cuda = torch.cuda.is_available()
     return {

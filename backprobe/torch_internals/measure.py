@@ -15,16 +15,16 @@ from .local import is_partial, local
 from .norms import (
     MAX_UNSPLIT_ELEMENTS,
     MIN_ACCURATE_NORM,
-    exact,
-    holds,
+    can_scale_rows,
+    device_norm,
+    exact_norm,
+    is_reliable,
     norm,
-    quick,
-    quick_large,
+    quick_norm,
+    quick_norm_of_large,
     remeasured_norm,
-    rows_again,
-    scalable,
-    scaled_up,
-    waiting,
+    remeasured_row_norms,
+    scaled_row_norms,
 )
 
 _norm = torch.linalg.vector_norm
@@ -68,33 +68,34 @@ class Norms:
     once, and for large ones the largest absolute element is measured too: it tells zero, NaN and Inf apart. A norm out
     of the range of its precision is unknown then, and counts as unmeasured.
 
-    :param on_bad: called with slot, tensor and bad values when they are found (not on an accelerator).
-    :param brief: do not count the elements of a bad tensor.
+    :param on_bad: called with slot, tensor and bad values when they are found; on an accelerator, where they are found
+        when the tensor is gone, the tensor is ``None``.
+    :param brief: do not count the NaN and Inf of a bad tensor.
     :param sums: compute sums instead of norms: enough to detect non-finite values.
     :param plain: do not measure tensor subclasses.
     """
 
     def __init__(
         self,
-        on_bad: Callable[[int, Any, BadValues], None] | None = None,
+        on_bad: Callable[[int, torch.Tensor, BadValues], None] | None = None,
         brief: bool = False,
         sums: bool = False,
         plain: bool = False,
     ) -> None:
         self._brief, self._sums, self.plain = brief, sums, plain
-        self._of = sum_of if sums else quick
-        self._on_bad = on_bad
+        self._measure_quickly = sum_of if sums else quick_norm
+        self._on_nonfinite = on_bad
         self.values: list[float] = []
         #: Norms that these slots had before, or empty: a tensor whose norm was tiny is scaled up at once.
         self.hints: Sequence[float] = ()
         self.unmeasured: set[int] = set()
-        #: Slots whose tensor really held non-finite elements, and those elements.
+        #: Slots with non-finite elements, or at least with a norm that is not finite, and what is known of them.
         self.bad: dict[int, BadValues] = {}
-        self._batches: dict[Any, Any] = {}
+        self._batches: dict[object, tuple[list[torch.Tensor], list[int]] | None] = {}
         #: Norms on accelerators that are not read yet: slot, norm, largest element or ``None``.
-        self._device: list[tuple[int, Any, Any]] = []
+        self._device_norms: list[tuple[int, torch.Tensor, Any]] = []
         #: The streams that compute them.
-        self.streams: set[Any] = set()
+        self.streams: set[object] = set()
 
     def take(self, tensor: torch.Tensor) -> int:
         """Return a slot for `tensor`, which may be kept alive until the batch is full."""
@@ -102,18 +103,18 @@ class Norms:
         slot = len(values)
         values.append(0.0)
         key = (tensor.shape, tensor.dtype)
-        batch: tuple[list[Any], list[int]] | None
+        batch: tuple[list[torch.Tensor], list[int]] | None
         try:
             batch = self._batches[key]
         except KeyError:
-            batch = self._batches[key] = ([], []) if _batchable(tensor) else None
+            batch = self._batches[key] = ([], []) if _can_batch(tensor) else None
         if batch is None:
             self.into(slot, tensor)
         else:
             batch[0].append(tensor)
             batch[1].append(slot)
             if len(batch[0]) >= BATCH:
-                self._run(batch)
+                self._measure_batch(batch)
         return slot
 
     def now(self, tensor: torch.Tensor) -> int:
@@ -124,26 +125,26 @@ class Norms:
         return slot
 
     def into(self, slot: int, tensor: object) -> None:
-        """Measure `tensor` at once, for an existing slot.
+        """Measure `tensor` at once, for an existing slot; on an accelerator, begin to measure it.
 
         For a distributed tensor, the local part: Note [No own collectives].
         """
         if self.plain and not modes.is_plain(tensor):
-            self._unmeasurable(slot)
+            self._mark_unmeasured(slot)
             return
         here = local(tensor)
         if here is None:
-            self._unmeasurable(slot)
+            self._mark_unmeasured(slot)
             return
         if here is not tensor:
             self.into(slot, here)
             if is_partial(tensor) and slot not in self.bad:
-                self._unmeasurable(slot)
+                self._mark_unmeasured(slot)
             return
         try:
             if not tensor.is_cpu:
                 if tensor.is_meta or (tensor.is_cuda and capturing()):  # add nothing to the script's CUDA graph
-                    self._unmeasurable(slot)
+                    self._mark_unmeasured(slot)
                 else:
                     self.later(slot, tensor)
                 return
@@ -153,18 +154,18 @@ class Norms:
                     self.values[slot] = value
                     return
             if tensor.numel() > MAX_UNSPLIT_ELEMENTS and not self._sums and modes.is_plain(tensor):
-                value = quick_large(tensor)
+                value = quick_norm_of_large(tensor)
             else:
-                value = self._of(tensor).item()
+                value = self._measure_quickly(tensor).item()
             self.values[slot] = value
             if not MIN_ACCURATE_NORM < value < _inf:
-                self._look_again(slot, tensor)
+                self._remeasure(slot, tensor)
         except (RuntimeError, NotImplementedError, TypeError):
-            self._odd(slot, tensor)
+            self._measure_unusual(slot, tensor)
         except Exception:  # a subclass's code may raise anything
             if modes.is_plain(tensor):
                 raise
-            self._odd(slot, tensor)
+            self._measure_unusual(slot, tensor)
 
     def later(self, slot: int, tensor: torch.Tensor) -> None:
         """Measure `tensor` on its device without waiting for the result."""
@@ -173,45 +174,46 @@ class Norms:
         if tensor.is_cuda:
             self.streams.add(torch.cuda.current_stream(tensor.device))
         if self._sums:
-            self._device.append((slot, _norm(tensor, _inf), None))
+            self._device_norms.append((slot, _norm(tensor, _inf), None))
         elif tensor.dtype is torch.float16:
-            self._device.append((slot, quick(tensor), None))
+            self._device_norms.append((slot, quick_norm(tensor), None))
         elif (
             tensor.numel() <= MAX_DOUBLE_ELEMENTS and tensor.dtype is not torch.float64 and tensor.device.type != "mps"
         ):
-            self._device.append((slot, _norm(tensor, dtype=torch.float64), None))
+            self._device_norms.append((slot, _norm(tensor, dtype=torch.float64), None))
         else:
-            self._device.append((slot, quick(tensor), _norm(tensor, _inf)))
+            self._device_norms.append((slot, quick_norm(tensor), _norm(tensor, _inf)))
 
-    def _odd(self, slot: int, tensor: Any) -> None:
+    def _measure_unusual(self, slot: int, tensor: torch.Tensor) -> None:
+        """Measure a tensor for which the quick way raised an error: a sparse one, or of another layout or dtype."""
         try:
             if not tensor.is_cpu and tensor.layout is torch.sparse_coo:
                 self.later(slot, tensor.coalesce().values())
             elif not self._sums or tensor.layout is not torch.strided:
-                self.values[slot] = exact(tensor)
-                self._look_again(slot, tensor)
+                self.values[slot] = exact_norm(tensor)
+                self._remeasure(slot, tensor)
             else:
-                self._unmeasurable(slot)
+                self._mark_unmeasured(slot)
         except Exception as error:  # a subclass's code may raise anything
             if modes.is_plain(tensor) and not isinstance(error, (RuntimeError, TypeError, AttributeError)):
                 raise
-            self._unmeasurable(slot)
+            self._mark_unmeasured(slot)
 
-    def _unmeasurable(self, slot: int) -> None:
+    def _mark_unmeasured(self, slot: int) -> None:
         self.values[slot] = math.nan
         self.unmeasured.add(slot)
 
-    def _run(self, batch: tuple[list[object], list[int]]) -> None:
+    def _measure_batch(self, batch: tuple[list[torch.Tensor], list[int]]) -> None:
         tensors, slots = batch
         try:
-            self._stacked(tensors, slots)
+            self._measure_stacked(tensors, slots)
         except (RuntimeError, NotImplementedError, TypeError):  # one is of another device, layout or class
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
         tensors.clear()
         slots.clear()
 
-    def _stacked(self, tensors: list[torch.Tensor], slots: Sequence[int]) -> None:
+    def _measure_stacked(self, tensors: list[torch.Tensor], slots: Sequence[int]) -> None:
         rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
         half = torch.float32 if rows.dtype in _HALF else None
         if self._sums:
@@ -220,22 +222,24 @@ class Norms:
         else:
             found, odd = self._row_norms(rows, slots, half)
             if odd:
-                for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
+                for at, value in zip(odd, remeasured_row_norms(rows, odd, [found[at] for at in odd]), strict=True):
                     found[at] = value
         values = self.values
         for slot, value in zip(slots, found, strict=True):
             values[slot] = value
         for at in odd:
-            self._judge(slots[at], tensors[at])
+            self._record_if_nonfinite(slots[at], tensors[at])
 
-    def _row_norms(self, rows: Any, slots: Sequence[int], half: Any) -> tuple[list[float], list[int]]:
+    def _row_norms(
+        self, rows: torch.Tensor, slots: Sequence[int], half: torch.dtype | None
+    ) -> tuple[list[float], list[int]]:
         """Return the norms of rows, and the indices of those that need a second look."""
         hints = self.hints
         tiny = {at for at, slot in enumerate(slots) if hints[slot] <= MIN_ACCURATE_NORM} if hints else ()
-        if not tiny or not scalable(rows):
+        if not tiny or not can_scale_rows(rows):
             found = _norm(rows, dim=1, dtype=half).tolist()
             return found, [at for at, value in enumerate(found) if not MIN_ACCURATE_NORM < value < _inf]
-        found = scaled_up(rows, tiny)
+        found = scaled_row_norms(rows, tiny)
         odd = [
             at
             for at, value in enumerate(found)
@@ -260,9 +264,9 @@ class Norms:
                     return 0
             while done < len(tensors):
                 some = tensors[done : done + 4 * BATCH]
-                if some[0].shape != shape or not _batchable(some[0]):
+                if some[0].shape != shape or not _can_batch(some[0]):
                     break
-                self._stacked(some, slots[done : done + 4 * BATCH])
+                self._measure_stacked(some, slots[done : done + 4 * BATCH])
                 done += len(some)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # one has no shape, or did not match
             pass
@@ -270,28 +274,34 @@ class Norms:
 
     def batch(self, slots: list[int], tensors: list[torch.Tensor]) -> None:
         """Measure `tensors`, all of one shape and dtype, for existing slots. Empties both lists."""
-        if self._sums and not tensors[0].is_cpu and all(map(_is_away, tensors)):
+        if self._sums and not tensors[0].is_cpu and all(map(_can_batch_on_device, tensors)):
             # one operation per device
             if tensors[0].is_cuda:
                 self.streams.update(torch.cuda.current_stream(device) for device in {t.device for t in tensors})
-            self._device += [(s, top, None) for s, top in zip(slots, torch._foreach_norm(tensors, _inf), strict=True)]
-        elif _batchable(tensors[0]):
+            self._device_norms += [
+                (s, top, None) for s, top in zip(slots, torch._foreach_norm(tensors, _inf), strict=True)
+            ]
+        elif _can_batch(tensors[0]):
             for at in range(0, len(slots), 4 * BATCH):
-                self._run((tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH]))
+                self._measure_batch((tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH]))
         else:
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
         slots.clear()
         tensors.clear()
 
-    def _look_again(self, slot: int, tensor: torch.Tensor) -> None:
+    def _remeasure(self, slot: int, tensor: torch.Tensor) -> None:
         """Measure a tensor again whose quick norm, or sum, is not reliable."""
-        if not self._sums and not holds(self.values[slot]):
+        if not self._sums and not is_reliable(self.values[slot]):
             self.values[slot] = remeasured_norm(tensor, self.values[slot])
-        self._judge(slot, tensor)
+        self._record_if_nonfinite(slot, tensor)
 
-    def _judge(self, slot: int, tensor: object) -> None:
-        """Record the bad values of a tensor whose norm, or sum, is known."""
+    def _record_if_nonfinite(self, slot: int, tensor: object) -> None:
+        """If the norm or sum in `slot` is NaN or Inf, record the tensor's bad values in `bad` and call `on_bad`.
+
+        A sum that is not finite although every element is has overflowed, and is ignored. If elements are not counted
+        (``brief``), or the tensor is gone, 1 stands for the number of NaN or of Inf.
+        """
         value = self.values[slot]
         if value - value == 0.0:
             return
@@ -301,36 +311,36 @@ class Norms:
                 return
             found = BadValues(int(value != value), int(value == value), 0, ())
         self.bad[slot] = found
-        if self._on_bad is not None:
-            self._on_bad(slot, tensor, found)
+        if self._on_nonfinite is not None:
+            self._on_nonfinite(slot, tensor, found)
 
     def flush(self) -> None:
         """Finish all pending measurements: afterwards every slot has its value."""
         self.flush_batches()
-        if self._device and capturing():
-            self.drop()
-        elif self._device:
-            self.arrive(fetch(self.numbers(), self.streams))
+        if self._device_norms and capturing():
+            self.mark_unread_as_unmeasured()
+        elif self._device_norms:
+            self.store_numbers(fetch(self.numbers(), self.streams))
 
-    def drop(self) -> None:
+    def mark_unread_as_unmeasured(self) -> None:
         """Mark all pending norms on accelerators as unmeasured: they cannot be read while a CUDA graph is captured."""
-        for slot, *_ in self._device:
-            self._unmeasurable(slot)
-        self._device, self.streams = [], set()
+        for slot, *_ in self._device_norms:
+            self._mark_unmeasured(slot)
+        self._device_norms, self.streams = [], set()
 
     @property
-    def away(self) -> bool:
+    def has_unread_norms(self) -> bool:
         """Return whether there are norms on an accelerator that were not read yet."""
-        return bool(self._device)
+        return bool(self._device_norms)
 
-    def numbers(self) -> list[Any]:
+    def numbers(self) -> list[torch.Tensor]:
         """Return the unread norms and largest elements, as tensors of no dimension."""
-        return [number for _, *both in self._device for number in both if number is not None]
+        return [number for _, *both in self._device_norms for number in both if number is not None]
 
-    def arrive(self, numbers: Iterable[float]) -> None:
+    def store_numbers(self, numbers: Iterable[float]) -> None:
         """Store the values of ``numbers()``, now that they have been read."""
-        coming, read = self._device, iter(numbers)
-        self._device, self.streams = [], set()
+        coming, read = self._device_norms, iter(numbers)
+        self._device_norms, self.streams = [], set()
         for slot, _, top in coming:
             value = next(read)
             if top is not None:
@@ -338,23 +348,23 @@ class Norms:
                 if not 0.0 < greatest < _inf:
                     value = greatest
                 elif not MIN_ACCURATE_NORM < value < _inf:
-                    self._unmeasurable(slot)
+                    self._mark_unmeasured(slot)
                     continue
             self.values[slot] = value
-            self._judge(slot, None)  # the tensor is gone: its norm only tells NaN from Inf
+            self._record_if_nonfinite(slot, None)  # the tensor is gone: its norm only tells NaN from Inf
 
     def flush_batches(self) -> None:
         """Measure the waiting batches, which releases their tensors."""
         for batch in self._batches.values():
             if batch and batch[0]:
-                self._run(batch)
+                self._measure_batch(batch)
 
     def clear(self) -> None:
         """Forget all measurements; slots count from 0 again."""
         self.values, self.unmeasured, self.bad = [], set(), {}
 
 
-def _batchable(tensor: Any) -> bool:
+def _can_batch(tensor: torch.Tensor) -> bool:
     return bool(
         type(tensor) is torch.Tensor
         and tensor.is_cpu
@@ -364,7 +374,7 @@ def _batchable(tensor: Any) -> bool:
     )
 
 
-def _is_away(tensor: Any) -> bool:
+def _can_batch_on_device(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can be measured together with others on its accelerator."""
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_complex()
     return plain and tensor.numel() > 0 and not tensor.is_meta and not (tensor.is_cuda and capturing())
@@ -375,22 +385,22 @@ def flush_together(norms: Iterable[Norms], others: Sequence[object], later: Late
 
     Returns nothing while the script captures a CUDA graph.
     """
-    coming = []
-    captures = capturing()
+    unread = []
+    is_capturing = capturing()
     for one in norms:
         one.flush_batches()
-        if captures:
-            one.drop()
-        elif one.away:
-            coming.append((one, one.numbers()))
-    if captures:
+        if is_capturing:
+            one.mark_unread_as_unmeasured()
+        elif one.has_unread_norms:
+            unread.append((one, one.numbers()))
+    if is_capturing:
         return []
-    numbers = [number for _, some in coming for number in some]
-    streams = {stream for one, _ in coming for stream in one.streams}
+    numbers = [number for _, some in unread for number in some]
+    streams = {stream for one, _ in unread for stream in one.streams}
     values = later.fetch([*numbers, *others], streams)
     at = 0
-    for one, some in coming:
-        one.arrive(values[at : at + len(some)])
+    for one, some in unread:
+        one.store_numbers(values[at : at + len(some)])
         at += len(some)
     return values[at:]
 
@@ -398,10 +408,10 @@ def flush_together(norms: Iterable[Norms], others: Sequence[object], later: Late
 def joint_norm(tensors: Iterable[torch.Tensor]) -> float | None:
     """Return the joint 2-norm of the plain float tensors among `tensors`; ``None`` if it cannot be computed."""
     norms: list[float] = []
-    away: list[Any] = []
+    device_norms: list[torch.Tensor] = []
     if modes.in_transform():
         return None
-    with modes.unseen(), modes.unnoticed(), torch.no_grad():
+    with modes.disable_function_modes(), modes.hide_ops(), torch.no_grad():
         for tensor in tensors:
             if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
                 continue
@@ -414,10 +424,10 @@ def joint_norm(tensors: Iterable[torch.Tensor]) -> float | None:
                 if tensor.is_cpu:
                     norms.append(norm(tensor.detach()))
                 else:
-                    away.append(waiting(tensor.detach()))
+                    device_norms.append(device_norm(tensor.detach()))
             except (RuntimeError, NotImplementedError):  # a tensor without values of its own
                 return None
-        norms += fetch(away)
+        norms += fetch(device_norms)
     return together(norms) if norms else None
 
 
@@ -462,7 +472,7 @@ def bad_values(tensor: object) -> BadValues | None:
     return BadValues(nan, total - nan, values.numel(), tuple(tensor.shape), first)
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     """Return the sizes of `value` as numbers: -1 for a symbolic size without a value.
 
     A single -1 if there is no shape.
@@ -473,7 +483,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
         return (-1,)
 
 
-def sizes(shape: Any) -> tuple[int, ...]:
+def sizes(shape: Iterable[int]) -> tuple[int, ...]:
     """Return the sizes of a shape as numbers, as ``shape_of`` does."""
     found: tuple[int, ...] = tuple(shape)
     for n in found:
@@ -482,7 +492,7 @@ def sizes(shape: Any) -> tuple[int, ...]:
     return found
 
 
-def _size(number: Any) -> int:
+def _size(number: int | torch.SymInt) -> int:
     try:
         return int(number)
     except Exception:  # a nested or data-dependent size: torch raises exceptions of several types

@@ -20,7 +20,7 @@ class MemorySample:
 
     __slots__ = ("_address", "_memory", "_numel", "format", "ref", "storage")
 
-    def __init__(self, parameter: Any) -> None:
+    def __init__(self, parameter: torch.Tensor) -> None:
         self.ref, self.format = tensor_ref(parameter), FORMATS.get(parameter.dtype, "")
         self._address, self.storage, self._numel = 0, 0, parameter.numel()
         self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
@@ -60,7 +60,7 @@ class WriteSample:
 
     __slots__ = ("_before", "_memory", "_version", "ref")
 
-    def __init__(self, parameter: Any) -> None:
+    def __init__(self, parameter: torch.Tensor) -> None:
         self.ref, self._version = tensor_ref(parameter), parameter._version
         self._memory = MemorySample(parameter) if has_memory(parameter) else None
         self._before = self._read(parameter)
@@ -68,7 +68,7 @@ class WriteSample:
     def _read(self, parameter: torch.Tensor) -> Any:
         return self._memory.read() if self._memory is not None else _copy_of_some(parameter)
 
-    def is_changed(self) -> Any:
+    def is_changed(self) -> bool | torch.Tensor:
         """Return whether something has written to the parameter, also through ``data``.
 
         It is a flag on its device if the parameter is on an accelerator and has the same version.
@@ -84,7 +84,7 @@ class WriteSample:
         return now.shape == before.shape and now.device == before.device and (now != before).any()
 
 
-def _copy_of_some(parameter: Any) -> torch.Tensor | None:
+def _copy_of_some(parameter: torch.Tensor) -> torch.Tensor | None:
     """Return a copy of a few elements; ``None`` if they cannot be read."""
     if not is_readable(parameter) or not parameter.numel() or not parameter.is_floating_point():
         return None
@@ -102,7 +102,7 @@ def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
     return memory
 
 
-def has_memory(tensor: Any) -> bool:
+def has_memory(tensor: torch.Tensor) -> bool:
     """Return whether the elements of `tensor` lie one after the other in memory that this process can read."""
     if not is_dense(tensor) or not tensor.is_cpu or tensor.is_inference() or is_symbolic(tensor):
         return False

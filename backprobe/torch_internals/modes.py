@@ -19,11 +19,11 @@ compiling = torch.compiler.is_dynamo_compiling
 #: The function that ``no_grad`` and ``set_grad_enabled`` call; torch function modes intercept it.
 set_grad_enabled = torch._C._set_grad_enabled
 
-#: ``with unseen():`` disables torch function modes for the calls inside.
-unseen = torch._C.DisableTorchFunction
+#: ``with disable_function_modes():`` disables torch function modes for the calls inside.
+disable_function_modes = torch._C.DisableTorchFunction
 
-#: ``with seen():`` inside ``unseen()`` enables them again.
-seen = torch._C._EnableTorchFunction
+#: ``with enable_function_modes():`` inside ``disable_function_modes()`` enables them again.
+enable_function_modes = torch._C._EnableTorchFunction
 
 #: The number of active dispatch modes, and the tracing state of ``torch.jit.trace`` (``None`` if it does not trace).
 dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
@@ -61,8 +61,8 @@ def tracing() -> bool:
     Note [Stand aside in a trace]: in ``torch.jit.trace``, ``make_fx``, ``torch.export``, AOT Autograd and under
     ``FakeTensorMode``, every op that backprobe runs would enter the script's graph, and every number that it reads
     would become a constant, a guard or an unbacked symbol in that graph. The handlers of modes and module hooks
-    therefore return at once during a trace, and the calls that they skipped are counted. ``hands_off`` makes the same
-    check for one tensor; only these two functions know the kinds of tracing.
+    therefore return at once during a trace, and the calls that they skipped are counted. ``is_unsafe_to_read`` makes
+    the same check for one tensor; only these two functions know the kinds of tracing.
     """
     return (
         jit_tracing() is not None
@@ -71,7 +71,7 @@ def tracing() -> bool:
     )
 
 
-def has_dispatch(tensor: Any) -> bool:
+def has_dispatch(tensor: torch.Tensor) -> bool:
     """Return whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do.
 
     Examples are ``DTensor``, a jagged nested tensor and a fake tensor.
@@ -139,12 +139,12 @@ def mode_depth() -> int:
     return int(torch._C._len_torch_function_stack())
 
 
-def function_modes() -> list[Any]:
+def function_modes() -> list[object]:
     """Return the torch function modes of this thread, outermost first."""
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
-def top_mode() -> Any:
+def top_mode() -> object:
     """Return the innermost torch function mode of this thread; ``None`` if there is none."""
     depth = mode_depth()
     return torch._C._get_function_stack_at(depth - 1) if depth else None
@@ -154,7 +154,7 @@ def push_function_mode(mode: object) -> None:
     torch._C._push_on_torch_function_stack(mode)
 
 
-def pop_function_mode() -> Any:
+def pop_function_mode() -> object:
     return torch._C._pop_torch_function_stack()
 
 
@@ -261,7 +261,7 @@ def record_ops(shown: bool) -> None:
 
 
 @contextmanager
-def unprofiled() -> Iterator[None]:
+def hide_from_profiler() -> Iterator[None]:
     """Hide the ops inside from the user's profiler.
 
     A profiler that reads kernels from an accelerator still records them. Blocks may be nested.
@@ -278,7 +278,7 @@ def unprofiled() -> Iterator[None]:
 
 @contextmanager
 def no_dispatch_modes() -> Iterator[None]:
-    """Disable the user's dispatch modes for the ops inside, including ops on subclasses."""
+    """Disable all dispatch modes for the ops inside, also backprobe's own, and including ops on subclasses."""
     if not in_mode():
         yield
         return
@@ -292,13 +292,13 @@ def below_autograd() -> Iterator[None]:
 
     Not for tensors with ``has_dispatch``: Note [No subclass below dispatch].
     """
-    with torch._C._AutoDispatchBelowAutograd(), unseen(), torch._C._DisableTorchDispatch():
+    with torch._C._AutoDispatchBelowAutograd(), disable_function_modes(), torch._C._DisableTorchDispatch():
         yield
 
 
 @contextmanager
-def undispatched() -> Iterator[None]:
-    """Remove all dispatch modes for the ops inside.
+def hide_from_dispatch_modes() -> Iterator[None]:
+    """Hide the ops inside from all dispatch modes.
 
     The modes are popped, as torch does it. Disabling the dispatcher's Python key would affect subclasses too: they have
     no storage, and reading it crashes.
@@ -316,9 +316,9 @@ def undispatched() -> Iterator[None]:
 
 
 @contextmanager
-def unnoticed() -> Iterator[None]:
-    """Combine ``unprofiled`` and ``undispatched``."""
-    with unprofiled(), undispatched():
+def hide_ops() -> Iterator[None]:
+    """Hide the ops inside from the user's profiler and from all dispatch modes."""
+    with hide_from_profiler(), hide_from_dispatch_modes():
         yield
 
 
@@ -326,15 +326,15 @@ class measuring:
     """Context in which backprobe measures the script's tensors: no mode or profiler intercepts it, and no graph is
     built.
 
-    Takes a quarter of the time of ``unnoticed`` with ``no_grad`` if no dispatch mode or profiler is active.
+    Takes a quarter of the time of ``hide_ops`` with ``no_grad`` if no dispatch mode or profiler is active.
     """
 
     __slots__ = ("_grad", "_hidden", "_unseen")
 
     def __enter__(self) -> None:
-        self._unseen = unseen()
+        self._unseen = disable_function_modes()
         self._unseen.__enter__()
-        self._hidden = unnoticed() if profiled() or in_mode() else None
+        self._hidden = hide_ops() if profiled() or in_mode() else None
         if self._hidden is not None:
             self._hidden.__enter__()
         self._grad = torch.is_grad_enabled()
@@ -355,7 +355,7 @@ def in_transform() -> bool:
 
 
 @contextmanager
-def untransformed() -> Iterator[None]:
+def suspend_transforms() -> Iterator[None]:
     """Suspend active ``torch.func`` transforms, so that ops inside treat plain tensors as plain."""
     if not in_transform():
         yield
@@ -372,7 +372,7 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
 
 
-def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
+def unbatched_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the plain tensors that `tensor` stands for inside transforms.
 
     That is one tensor, or several inside ``vmap`` and ``is_grads_batched`` (which still uses the legacy
@@ -407,17 +407,18 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_nested
 
 
-def hands_off(tensor: torch.Tensor, past_ours: bool = False) -> bool:
+def is_unsafe_to_read(tensor: torch.Tensor, ignores_our_modes: bool = False) -> bool:
     """Return whether reading `tensor`'s values here would disturb the script or mislead.
 
     True while PyTorch traces, inside a ``torch.func`` transform, under a dispatch mode, in a CUDA graph capture, on the
     meta device, and for a tensor without values. See Note [Stand aside in a trace].
 
-    :param past_ours: the read is hidden from dispatch modes (``undispatched``), so backprobe's own modes do not count.
+    :param ignores_our_modes: the read is hidden from dispatch modes (``hide_from_dispatch_modes``), so backprobe's own
+        modes do not count.
     """
     return bool(
         torch._C._functorch.maybe_current_level() is not None
-        or (in_mode_of_others() if past_ours else in_mode())
+        or (in_mode_of_others() if ignores_our_modes else in_mode())
         or tracing()
         or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
         or is_symbolic(tensor)

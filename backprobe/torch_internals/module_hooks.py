@@ -8,9 +8,12 @@ the order of those.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 _modules = nn.modules.module
 
@@ -18,10 +21,10 @@ _modules = nn.modules.module
 class ModuleHooks:
     """Hooks before and after each module call; the latter run even if the call raises."""
 
-    def __init__(self, enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
+    def __init__(self, enter: Callable[..., None], leave: Callable[..., None]) -> None:
         self._enter, self._leave = enter, leave
         #: After the first registration: the handles, and the hook of each.
-        self._handles: list[tuple[Any, Callable[..., Any]]] = []
+        self._handles: list[tuple[RemovableHandle, Callable[..., None]]] = []
         self._on = False
 
     def on(self) -> None:
@@ -45,7 +48,7 @@ class ModuleHooks:
             handle.remove()
 
 
-def _put(known: Any, number: int, value: Any) -> None:
+def _put(known: Any, number: int, value: object) -> None:
     known[number] = value
     for later in [one for one in known if one > number]:
         known.move_to_end(later)

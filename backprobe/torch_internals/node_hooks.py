@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.autograd import function
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 _home: Any = getattr(function, "_HookMixin", None)
 _one_at_a_time = Lock()
@@ -26,7 +29,7 @@ class NodeHooks:
         #: For each round, the key of its hooks and the dicts that contain them.
         self._rounds: list[tuple[object, list[Any]]] = []
         #: Handles of hooks that torch registered its own way.
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         #: Hooks registered on a node that already had another hook of the same kind.
         self.beside: list[Any] = []
 
@@ -44,7 +47,7 @@ class NodeHooks:
         self._rounds.append((key, dicts))
         now: Any = None
 
-        def way(known: Any, hook: Any) -> Any:
+        def way(known: Any, hook: object) -> object:
             if hook is not now:
                 return torchs(known, hook)
             if known is None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import torch
 
@@ -39,12 +38,12 @@ MIN_ACCURATE_NORM = 1e-14
 _UP, _DOWN = 2.0**100, 2.0**-80
 
 
-def quick(tensor: torch.Tensor) -> Any:
+def quick_norm(tensor: torch.Tensor) -> torch.Tensor:
     """Return the 2-norm as a tensor of no dimension, in one pass: Note [Norms that hold]."""
     return _norm(tensor, dtype=torch.float32) if tensor.dtype in _HALF else _norm(tensor)
 
 
-def holds(value: float) -> bool:
+def is_reliable(value: float) -> bool:
     """Return whether a quick norm needs no second look."""
     return MIN_ACCURATE_NORM < value < math.inf or value != value
 
@@ -55,13 +54,13 @@ def norm(tensor: torch.Tensor) -> float:
     :raises RuntimeError, NotImplementedError, TypeError: the tensor has no values that can be read.
     """
     if tensor.layout is not torch.strided or tensor.dtype not in _SINGLE:
-        return exact(tensor)
+        return exact_norm(tensor)
     large = tensor.numel() > MAX_UNSPLIT_ELEMENTS and tensor.is_cpu and modes.is_plain(tensor)
-    value = quick_large(tensor) if large else float(quick(tensor))
-    return value if holds(value) else remeasured_norm(tensor, value)
+    value = quick_norm_of_large(tensor) if large else float(quick_norm(tensor))
+    return value if is_reliable(value) else remeasured_norm(tensor, value)
 
 
-def waiting(tensor: torch.Tensor) -> torch.Tensor:
+def device_norm(tensor: torch.Tensor) -> torch.Tensor:
     """Return the norm as a tensor of no dimension in double precision, without waiting for the device."""
     if tensor.is_cpu:
         return torch.tensor(norm(tensor), dtype=torch.float64)
@@ -69,7 +68,7 @@ def waiting(tensor: torch.Tensor) -> torch.Tensor:
     return _norm(torch.stack([_norm(piece, dtype=wide) for piece in _pieces(_elements(tensor))]))
 
 
-def quick_large(tensor: Any) -> float:
+def quick_norm_of_large(tensor: torch.Tensor) -> float:
     """Return the quick norm of a large plain tensor on the CPU."""
     if tensor.dim() == 2 and not tensor.is_contiguous():
         tensor = tensor.t()  # the layout of weight gradients
@@ -77,7 +76,7 @@ def quick_large(tensor: Any) -> float:
         flat = tensor.view(-1)
         return math.sqrt(torch.dot(flat, flat).item())
     total = 0.0
-    repeats, tensor = _once(torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor)
+    repeats, tensor = _without_repetitions(torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor)
     for piece in _pieces(tensor):
         if piece.dtype in _HALF:
             piece = piece.float()
@@ -85,29 +84,29 @@ def quick_large(tensor: Any) -> float:
     return math.sqrt(total * repeats)
 
 
-def remeasured_norm(tensor: Any, value: float) -> float:
+def remeasured_norm(tensor: torch.Tensor, value: float) -> float:
     """Return the accurate norm of a tensor whose quick norm, `value`, is not reliable."""
     size = tensor.numel()
     if tensor.dtype not in _SINGLE or tensor.layout is not torch.strided or size > _PIECE or not tensor.is_cpu:
-        return exact(tensor)
+        return exact_norm(tensor)
     factor = _UP if value <= MIN_ACCURATE_NORM else _DOWN
     scaled = (tensor.float() if tensor.dtype in _HALF else tensor) * factor
-    return (quick_large(scaled) if size > MAX_UNSPLIT_ELEMENTS else float(_norm(scaled))) / factor
+    return (quick_norm_of_large(scaled) if size > MAX_UNSPLIT_ELEMENTS else float(_norm(scaled))) / factor
 
 
-def exact(tensor: torch.Tensor) -> float:
+def exact_norm(tensor: torch.Tensor) -> float:
     """Return the norm, computed in a slow way that is always accurate."""
     values = _elements(tensor)
     if not modes.is_plain(values):
         return float(_norm(values, dtype=torch.float64))
-    repeats, values = _once(values)
-    return together([math.sqrt(repeats) * _of_piece(piece) for piece in _pieces(values)] or [0.0])
+    repeats, values = _without_repetitions(values)
+    return together([math.sqrt(repeats) * _norm_of_piece(piece) for piece in _pieces(values)] or [0.0])
 
 
-def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]:
+def remeasured_row_norms(rows: torch.Tensor, places: list[int], values: list[float]) -> list[float]:
     """Return the accurate norms of some rows of a plain matrix on the CPU, whose quick norms are `values`."""
     if rows.dtype not in _SINGLE:
-        return [exact(rows[i]) for i in places]
+        return [exact_norm(rows[i]) for i in places]
     some = rows if len(places) == len(rows) else rows[places]
     factors = [_UP if value <= MIN_ACCURATE_NORM else _DOWN for value in values]
     by = factors[0] if len(set(factors)) == 1 else torch.tensor(factors).unsqueeze(1)
@@ -115,24 +114,24 @@ def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]
     return [value / factor for value, factor in zip(found, factors, strict=True)]
 
 
-def scalable(rows: Any) -> bool:
-    """Return whether ``scaled_up`` supports a plain matrix."""
+def can_scale_rows(rows: torch.Tensor) -> bool:
+    """Return whether ``scaled_row_norms`` supports a plain matrix."""
     return rows.dtype in _SINGLE
 
 
-def scaled_up(rows: Any, tiny: Collection[int]) -> list[float]:
+def scaled_row_norms(rows: torch.Tensor, tiny: Collection[int]) -> list[float]:
     """Return the norms of the rows of a plain matrix on the CPU, of which the rows `tiny` are scaled up first.
 
     The norm is infinite if such a row is not tiny.
     """
     everything = len(tiny) == len(rows)
     factors = [_UP if everything or at in tiny else 1.0 for at in range(len(rows))]
-    by: Any = _UP if everything else torch.tensor(factors, dtype=torch.float32).unsqueeze(1)
+    by: float | torch.Tensor = _UP if everything else torch.tensor(factors, dtype=torch.float32).unsqueeze(1)
     found = _norm((rows.float() if rows.dtype in _HALF else rows) * by, dim=1).tolist()
     return [value / factor for value, factor in zip(found, factors, strict=True)]
 
 
-def _of_piece(piece: Any) -> float:
+def _norm_of_piece(piece: torch.Tensor) -> float:
     if piece.device.type != "mps" and piece.dtype is not torch.float64:
         return float(_norm(piece, dtype=torch.float64))
     top = float(_norm(piece, math.inf)) if piece.numel() else 0.0
@@ -141,7 +140,7 @@ def _of_piece(piece: Any) -> float:
     return min(top * float(_norm(piece / top)), sys.float_info.max)
 
 
-def _elements(tensor: torch.Tensor) -> Any:
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of `tensor` as a strided tensor of real numbers."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
@@ -155,7 +154,7 @@ def _elements(tensor: torch.Tensor) -> Any:
     return values
 
 
-def _once(tensor: torch.Tensor) -> tuple[int, Any]:
+def _without_repetitions(tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
     """Return how often an expanded tensor repeats each element, and the tensor without the repetitions."""
     repeats = 1
     for dim, stride in enumerate(tensor.stride()):
@@ -164,7 +163,7 @@ def _once(tensor: torch.Tensor) -> tuple[int, Any]:
     return repeats, tensor
 
 
-def _pieces(tensor: Any) -> Iterator[Any]:
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the elements of `tensor` in vectors, in any order; contiguous memory is not copied."""
     if not tensor.is_contiguous():
         tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))

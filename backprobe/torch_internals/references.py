@@ -85,7 +85,7 @@ class _Fixed(TensorRef):
 
     __slots__ = ()
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         tensor = super().__call__()
         if tensor is not None:
             tensor._fix_weakref()
@@ -95,11 +95,11 @@ class _Fixed(TensorRef):
 class _OthersReferences:
     """The module ``weakref``, as ``torch.utils.swap_tensors`` sees it: Note [Swapped tensors]."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(weakref, name)
 
     @staticmethod
-    def getweakrefs(tensor: torch.Tensor) -> list[weakref.ref[Any]]:
+    def getweakrefs(tensor: torch.Tensor) -> list[weakref.ref[torch.Tensor]]:
         """Return the weak references to `tensor` that are not backprobe's."""
         collects = gc.isenabled()
         gc.disable()  # because of Note [References without a list]
@@ -126,9 +126,9 @@ class IdentityMap(Generic[V]):
 
     __slots__ = ("_entries", "_limit", "_ref")
 
-    def __init__(self, ref: Callable[[Any], weakref.ref[Any]] = weakref.ref) -> None:
+    def __init__(self, ref: Callable[[Any], weakref.ref[object]] = weakref.ref) -> None:
         self._ref, self._limit = ref, MIN_PRUNED_ENTRIES
-        self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
+        self._entries: dict[int, tuple[weakref.ref[object], V]] = {}
 
     def get(self, key: object) -> V | None:
         """Return the value of the object `key`; ``None`` if it has none."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -24,13 +23,13 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
 
 
-def own_parameters(wrapper: Any) -> list[torch.Tensor]:
+def own_parameters(wrapper: torch.nn.parallel.DistributedDataParallel) -> list[torch.Tensor]:
     """Return the parameters that a ``DistributedDataParallel`` may reduce, in its order."""
     ignored = wrapper.parameters_to_ignore
     return [one for name, one in wrapper.module.named_parameters() if name not in ignored]
 
 
-def count_of_parameters(wrapper: Any) -> int | None:
+def count_of_parameters(wrapper: torch.nn.parallel.DistributedDataParallel) -> int | None:
     """Return how many parameters a ``DistributedDataParallel`` reduces; ``None`` if this torch does not say."""
     try:
         return int(wrapper._get_ddp_logging_data()["num_parameter_tensors"])
@@ -48,7 +47,7 @@ def joins(wrapper: object) -> bool:
     return bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
 
 
-def version_of(tensor: Any) -> int:
+def version_of(tensor: torch.Tensor | None) -> int:
     """Return how often a tensor was written to in place; -1 if it has no version counter, or is ``None``."""
     try:
         return -1 if tensor is None else int(tensor._version)
@@ -56,12 +55,12 @@ def version_of(tensor: Any) -> int:
         return -1
 
 
-def comm_hooks(wrapper: object) -> list[Any]:
+def comm_hooks(wrapper: object) -> list[Callable[..., object]]:
     """Return the communication hooks that reduce gradients across ranks in place of DDP."""
     return [hook for hook, _ in getattr(wrapper, "_comm_hooks", ())]
 
 
-def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def kept_buffers(wrapper: torch.nn.parallel.DistributedDataParallel) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the buffers of a model in DDP that each rank keeps for itself, and that its forward may read.
 
     Excluded are buffers that DDP broadcasts before each forward, and running statistics, which a training forward only
@@ -117,7 +116,7 @@ def bits_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
     """
     here = [None if t is None or is_partial(t) else local(t) for t in tensors]
     many = sum(t.numel() for t in here if t is not None) > MAX_SUMMED_ELEMENTS
-    sums: list[tuple[int, Any]] = []
+    sums: list[tuple[int, torch.Tensor]] = []
     for at, one in enumerate(here):
         whole = _WHOLE.get(one.element_size()) if one is not None else None
         if one is None or whole is None or one.layout is not torch.strided or one.is_meta or one.is_complex():
@@ -125,7 +124,7 @@ def bits_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
         flat = one.detach().reshape(-1)
         sums.append((at, (flat[:MAX_ELEMENTS_EACH] if many else flat).view(whole).sum(dtype=torch.int64)))
     found: list[int | None] = [None] * len(tensors)
-    devices: dict[Any, list[tuple[int, Any]]] = {}
+    devices: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
     for at, value in sums:
         devices.setdefault(value.device, []).append((at, value))
     for group in devices.values():

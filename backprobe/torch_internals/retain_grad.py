@@ -13,15 +13,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
 
 import torch
 
 from . import references
 from .deep_graph_free import protect_walked
-from .modes import no_dispatch_modes, unseen
+from .modes import disable_function_modes, no_dispatch_modes
 
 _Word = ctypes.c_size_t
 _SIZE = ctypes.sizeof(_Word)
@@ -34,12 +33,12 @@ _EDGES = (2 * _SIZE, 3 * _SIZE)
 
 
 #: The activations found before, by the ``id`` of their reference.
-_known: dict[int, Any] = {}
+_known: dict[int, Callable[[], torch.Tensor | None]] = {}
 
 
-def retaining() -> list[torch.Tensor]:
+def activations_retaining_gradient() -> list[torch.Tensor]:
     """Return all activations that retain their gradient."""
-    found = _that_retain(references.tensors_alive())
+    found = _select_retaining(references.tensors_alive())
     _known.clear()
     _remember(found)
     return found
@@ -51,7 +50,7 @@ def _remember(found: Iterable[torch.Tensor]) -> None:
         _known[id(ref)] = ref
 
 
-def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+def _select_retaining(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     found = []
     for tensor in tensors:
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
@@ -60,7 +59,7 @@ def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-def _retaining_of(nodes: Iterable[torch.autograd.graph.Node], count: int) -> list[torch.Tensor]:
+def _find_retaining(nodes: Iterable[torch.autograd.graph.Node], count: int) -> list[torch.Tensor]:
     """Return the `count` activations that `nodes` made and that retain their gradient.
 
     If a search among known and young objects finds another number, all activations that retain it are returned.
@@ -71,27 +70,27 @@ def _retaining_of(nodes: Iterable[torch.autograd.graph.Node], count: int) -> lis
             del _known[key]
     near = {id(tensor): tensor for ref in list(_known.values()) if (tensor := ref()) is not None}
     near.update((id(tensor), tensor) for young in (0, 1) for tensor in references.tensors_alive(young))
-    found = [tensor for tensor in _that_retain(near.values()) if tensor.grad_fn in made]
+    found = [tensor for tensor in _select_retaining(near.values()) if tensor.grad_fn in made]
     if len(found) != count:
-        return retaining()
+        return activations_retaining_gradient()
     _remember(found)
     return found
 
 
-class Retaining:
+class RetainingActivations:
     """The activations that a pass from `roots` may add a gradient to. A search is made only when there are new ones."""
 
     def __init__(self, roots: Iterable[torch.Tensor]) -> None:
         self._roots = {node: None for root in roots if (node := root.grad_fn) is not None}
-        self._count = 0
-        self._found: list[Any] = []
+        self._retaining_count = 0
+        self._found: list[Callable[[], torch.Tensor | None]] = []
 
     def __call__(self) -> list[torch.Tensor]:
         layout = _layout()
         count, nodes = (-1, []) if layout is None else layout.count(self._roots)
-        if count != self._count or count < 0:
-            self._count = count
-            found = retaining() if count < 0 else _retaining_of(nodes, count)
+        if count != self._retaining_count or count < 0:
+            self._retaining_count = count
+            found = activations_retaining_gradient() if count < 0 else _find_retaining(nodes, count)
             self._found = [references.tensor_ref(tensor) for tensor in found]
         return [tensor for ref in self._found if (tensor := ref()) is not None]
 
@@ -100,7 +99,7 @@ def _words(address: int, count: int) -> list[int]:
     return list((_Word * count).from_address(address))
 
 
-class Passes(torch.autograd.Function):
+class InspectedFunction(torch.autograd.Function):
     """A custom function whose node is inspected."""
 
     @staticmethod
@@ -125,13 +124,13 @@ class Layout:
         #: Size of such a wrapper: the header and a pointer of one word, or two.
         self._size = type(torch.ones(1, requires_grad=True, device="cpu").exp().grad_fn).__basicsize__
         #: The offset of the node in a wrapper, by class; only of torch's own classes, which are never freed.
-        self._places: dict[type, int] = {}
-        self._counts = self._only(self._counting())
-        self._edges = self._only(self._listing())
-        self._custom = self._only(self._wrapping())
+        self._node_offset_by_class: dict[type, int] = {}
+        self._counter_offset = self._single(self._counter_offsets())
+        self._edge_list_offset = self._single(self._edge_list_offsets())
+        self._custom_node_offset = self._single(self._wrapper_offsets())
 
     @staticmethod
-    def _only(found: set[int]) -> int:
+    def _single(found: set[int]) -> int:
         if len(found) != 1:
             raise LookupError(f"{len(found)} places are possible")
         return found.pop()
@@ -139,7 +138,7 @@ class Layout:
     def _address(self, node: object) -> int:
         return _Word.from_address(id(node) + self._plain).value
 
-    def _counting(self) -> set[int]:
+    def _counter_offsets(self) -> set[int]:
         """Return the offsets of words that count 0, 1, 2 while the outputs of a node begin to retain their gradient."""
         found = set(range(_WORDS))
         x = torch.ones(3, requires_grad=True, device="cpu")
@@ -151,7 +150,7 @@ class Layout:
             found &= {i for i in range(_WORDS) if [words[i] for words in seen] == [0, 1, 2]}
         return {i * _SIZE for i in found}
 
-    def _listing(self) -> set[int]:
+    def _edge_list_offsets(self) -> set[int]:
         """Return the offsets at which the list of edges may begin: its length matches the number of edges."""
         found = {(i, edge) for i in range(_WORDS - 1) for edge in _EDGES}
         x = torch.ones(2, requires_grad=True, device="cpu")
@@ -160,32 +159,32 @@ class Layout:
             found = {(i, edge) for i, edge in found if words[i] and words[i + 1] - words[i] == size * edge}
         return {i * _SIZE for i, _ in found}
 
-    def _wrapping(self) -> set[int]:
+    def _wrapper_offsets(self) -> set[int]:
         """Return the offsets at which a custom function's wrapper may point to its node.
 
         The address of the node is known from the edge of the next node.
         """
-        kind = type(Passes.apply(torch.ones(2, requires_grad=True, device="cpu")).grad_fn)
+        kind = type(InspectedFunction.apply(torch.ones(2, requires_grad=True, device="cpu")).grad_fn)
         found = set(range(self._plain, kind.__basicsize__ - _SIZE + 1, _SIZE))
         for _ in range(2):
-            last = Passes.apply(torch.ones(2, requires_grad=True, device="cpu")) * 2
-            begin = _Word.from_address(self._address(last.grad_fn) + self._edges).value
+            last = InspectedFunction.apply(torch.ones(2, requires_grad=True, device="cpu")) * 2
+            begin = _Word.from_address(self._address(last.grad_fn) + self._edge_list_offset).value
             node, wrapper = _Word.from_address(begin).value, last.grad_fn.next_functions[0][0]
             found &= {at for at in found if _Word.from_address(id(wrapper) + at).value == node}
         return found
 
-    def count(self, roots: Iterable[Any]) -> tuple[int, list[Any]]:
+    def count(self, roots: Iterable[torch.autograd.graph.Node]) -> tuple[int, list[torch.autograd.graph.Node]]:
         """Return how many outputs of the nodes reachable from `roots` retain their gradient, and the nodes.
 
         The count is -1 if a node is of an unknown kind.
         """
         nodes = list(roots)
-        seen, places = set(nodes), self._places
-        words, add, counts, total = self._memory, seen.add, self._counts >> _SHIFT, 0
+        seen, places = set(nodes), self._node_offset_by_class
+        words, add, counts, total = self._memory, seen.add, self._counter_offset >> _SHIFT, 0
         for node in nodes:  # grows as we go
             at = places.get(type(node))
             if at is None:
-                at = self._place(type(node))
+                at = self._node_offset(type(node))
             if at < 0:
                 total = -1
                 break
@@ -197,13 +196,13 @@ class Layout:
         protect_walked(nodes)
         return total, nodes
 
-    def _place(self, kind: type) -> int:
+    def _node_offset(self, kind: type) -> int:
         """Return the offset of the node in wrappers of this class; -1 if unknown."""
         if issubclass(kind, torch._C._FunctionBase):  # type: ignore[attr-defined]
-            return self._custom
+            return self._custom_node_offset
         if kind.__basicsize__ != self._size:
             return -1
-        self._places[kind] = self._plain
+        self._node_offset_by_class[kind] = self._plain
         return self._plain
 
 
@@ -211,7 +210,7 @@ class Layout:
 def _layout() -> Layout | None:
     if sys.implementation.name != "cpython":
         return None
-    with torch.inference_mode(False), torch.enable_grad(), no_dispatch_modes(), unseen():
+    with torch.inference_mode(False), torch.enable_grad(), no_dispatch_modes(), disable_function_modes():
         try:
             return Layout()
         except LookupError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,12 +28,12 @@ push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
-def top_hooks() -> tuple[Any, Any] | None:
+def top_hooks() -> tuple[Callable[..., object], Callable[..., object]] | None:
     """Return the innermost pair of saved-tensor hooks of this thread."""
     return _top_hooks(True) if _top_hooks is not None else None
 
 
-def stacked_hooks() -> list[tuple[Any, Any]]:
+def stacked_hooks() -> list[tuple[Callable[..., object], Callable[..., object]]]:
     """Return the saved-tensor hooks of this thread, outermost first.
 
     Only the top can be read, so they are popped and pushed again.
@@ -40,7 +41,7 @@ def stacked_hooks() -> list[tuple[Any, Any]]:
     autograd = torch._C._autograd
     if _top_hooks is None:
         return []
-    pairs: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Callable[..., object], Callable[..., object]]] = []
     try:
         while (pair := _top_hooks(True)) is not None:
             pairs.insert(0, pair)
@@ -209,7 +210,7 @@ def read_saved(node: object, attributes: tuple[tuple[str, str, str], ...]) -> tu
     return found, freed
 
 
-def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
+def _read_one(node: object, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
     """Read one saved tensor into `found`; return whether it has been freed."""
     if raw is None:
         return False
@@ -243,7 +244,7 @@ def _read_slots(slots: list[saved_by_unpacking.Slot], name: str, found: list[Sav
     return False
 
 
-def saved_slot(node: object, name: str) -> Any:
+def saved_slot(node: object, name: str) -> object:
     """Return the saved tensor of `node` with that name, as ``saved_slots`` does.
 
     ``None`` if there is none or it is freed.

@@ -50,7 +50,7 @@ class Occupied:
     """
 
 
-class _Called(Exception):
+class _UnpackHookCalled(Exception):
     """The exception that stops an unpack hook that was about to be called."""
 
 
@@ -61,30 +61,30 @@ def _fetch(node: object, attribute: str) -> Any:
 
 _FETCH = _fetch.__code__
 #: The offset of the instruction that reads the node.
-_READS = next(i.offset for i in dis.get_instructions(_FETCH) if i.opname == "UNPACK_SEQUENCE")
+_READ_OFFSET = next(i.offset for i in dis.get_instructions(_FETCH) if i.opname == "UNPACK_SEQUENCE")
 
 
-class _Watch:
+class _GuardedRead:
     """A single reading of a node, during which no hook runs."""
 
     def __init__(self) -> None:
         self.hook: Hook | None = None
-        self.content: Any = None
+        self.content: object = None
         #: Tensors that have a pair of our hooks, in the order in which the node saved them.
-        self.written: list[_Written] = []
+        self.written: list[_WrittenTensor] = []
 
     def fetch(self, node: object, attribute: str) -> Any:
-        """Return the attribute. Raises ``_Called`` if that would call an unpack hook."""
+        """Return the attribute. Raises ``_UnpackHookCalled`` if that would call an unpack hook."""
         if sys.getprofile() is None:
             put: Any = sys.setprofile
         elif sys.gettrace() is None:
             put = sys.settrace
         else:
-            raise _Called
+            raise _UnpackHookCalled
         self.written.clear()
         collects = gc.isenabled()
         gc.disable()
-        put(self._event)
+        put(self._on_call)
         try:
             return _fetch(node, attribute)
         finally:
@@ -92,9 +92,9 @@ class _Watch:
             if collects:
                 gc.enable()
 
-    def _event(self, frame: FrameType, event: str, arg: object) -> None:
+    def _on_call(self, frame: FrameType, event: str, arg: object) -> None:
         caller = frame.f_back
-        if event != "call" or caller is None or caller.f_code is not _FETCH or caller.f_lasti != _READS:
+        if event != "call" or caller is None or caller.f_code is not _FETCH or caller.f_lasti != _READ_OFFSET:
             return
         if (
             frame.f_code.co_name == "__torch_dispatch__"
@@ -106,7 +106,7 @@ class _Watch:
             self.written.append(content)
             return
         self.hook, self.content = Hook(frame), content
-        raise _Called
+        raise _UnpackHookCalled
 
 
 def _first_argument(frame: FrameType) -> Any:
@@ -121,20 +121,20 @@ def _first_argument(frame: FrameType) -> Any:
     return Unseen()
 
 
-class _Written:
+class _WrittenTensor:
     """A saved tensor that was written in place since: the packed value of a pair of our hooks.
 
     See Note [Written since the save].
     """
 
     def __init__(self) -> None:
-        self.tensor: Any = None
+        self.tensor: torch.Tensor | None = None
         #: The error that torch raises, and the version that it expects. Empty for a tensor that was not written, if its
         #: node saved another that was.
         self.text, self.saved = "", -1
         self.reading = False
 
-    def pack(self, tensor: torch.Tensor) -> _Written:
+    def pack(self, tensor: torch.Tensor) -> _WrittenTensor:
         self.tensor = tensor
         return self
 
@@ -144,7 +144,7 @@ class _Written:
             self.text, self.saved = text, int(match["saved"])
 
 
-def _unpack(written: _Written) -> torch.Tensor:
+def _unpack(written: _WrittenTensor) -> torch.Tensor:
     tensor: torch.Tensor = written.tensor
     if written.reading:
         written.reading = False
@@ -164,19 +164,19 @@ _UNPACK = _unpack.__code__
 class _Attribute:
     """The content of one attribute of a node: a tensor, or a list of tensors that torch unpacks together."""
 
-    def __init__(self, node: Any, attribute: str, raws: list[Any], many: bool) -> None:
+    def __init__(self, node: object, attribute: str, raws: list[Any], many: bool) -> None:
         self._node, self._name, self._raws, self.many = node, attribute, raws, many
         self.freed = False
-        self.hook: Any = None
-        self._content: Any = None
-        self._values: list[Any] = []
+        self.hook: object = None
+        self._content: object = None
+        self._values: list[object] = []
         self._own: list[bool] = []
-        self._written: dict[int, _Written] = {}
+        self._written: dict[int, _WrittenTensor] = {}
         with torch._C.DisableTorchFunction(), no_dispatch_modes():
             self._read()
 
     def _read(self) -> None:
-        watch = _Watch()
+        watch = _GuardedRead()
         try:
             try:
                 value = watch.fetch(self._node, self._name)
@@ -184,8 +184,8 @@ class _Attribute:
                 if IN_PLACE not in str(error):
                     self.freed = FREED in str(error)
                     return
-                value = self._open(watch, str(error))
-        except _Called:
+                value = self._unpack_with_own_hooks(watch, str(error))
+        except _UnpackHookCalled:
             self.hook, self._content = watch.hook or Occupied(), watch.content
             return
         values = list(value) if self.many else [value]
@@ -195,10 +195,10 @@ class _Attribute:
         with torch.no_grad():
             self._values = [v.detach() if own else v for v, own in zip(values, self._own, strict=True)]
 
-    def _open(self, watch: _Watch, text: str) -> Any:
+    def _unpack_with_own_hooks(self, watch: _GuardedRead, text: str) -> object:
         """Register pairs of our hooks on the tensors that cannot be unpacked, and return the unpacked value."""
         for raw in self._raws:
-            written = _Written()
+            written = _WrittenTensor()
             try:
                 raw.register_hooks(written.pack, _unpack)
             except RuntimeError:  # it has a pair already, or it is no tensor
@@ -212,12 +212,12 @@ class _Attribute:
                 text = str(error)
             else:
                 return value
-        raise _Called
+        raise _UnpackHookCalled
 
-    def tensor(self, i: int) -> Any:
+    def tensor(self, i: int) -> object:
         return self._values[i] if i < len(self._values) else None
 
-    def packed(self, i: int) -> Any:
+    def packed(self, i: int) -> object:
         """Return the value that a hook packed. Of several tensors, only the first can be read."""
         first = next((k for k, raw in enumerate(self._raws) if raw is not None), 0)
         return self._content if i == first and self.hook is not None and self._content is not None else Unseen()
@@ -238,7 +238,7 @@ class _Attribute:
         if i in self._written or self._own[i]:
             return 1
         with torch._C.DisableTorchFunction(), no_dispatch_modes():
-            again = _Watch().fetch(self._node, self._name)
+            again = _GuardedRead().fetch(self._node, self._name)
         return int((again[i] if self.many else again) is not self._values[i])
 
 
@@ -249,13 +249,13 @@ class Slot:
         self._attribute, self._i = attribute, i
 
     @property
-    def unpack_hook(self) -> Any:
+    def unpack_hook(self) -> object:
         if self._attribute.freed:
             raise RuntimeError("a backward has freed it")
         return self._attribute.hook
 
     @property
-    def data(self) -> Any:
+    def data(self) -> object:
         """Return the tensor, or the value that a hook packed."""
         hooked = self._attribute.hook is not None
         return self._attribute.packed(self._i) if hooked else self._attribute.tensor(self._i)

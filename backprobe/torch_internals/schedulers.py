@@ -9,15 +9,20 @@ While a listener is registered, functions that do the same and report the call s
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import wraps
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from .modes import compiling
 from .uncompiled import dynamo_passthrough
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.lr_scheduler import LRScheduler
 
 #: The context, given the scheduler, in which rates are computed.
 COMPUTES = "_enable_get_lr_call"
@@ -34,30 +39,30 @@ _compare: Any = ReduceLROnPlateau.__dict__.get(COMPARES)
 class SchedulerListener(Protocol):
     """Gets the calls, on their thread. Its method must not raise."""
 
-    def scheduler_called(self, scheduler: Any, metric: float | None, frame: FrameType) -> None:
+    def scheduler_called(self, scheduler: LRScheduler, metric: float | None, frame: FrameType) -> None:
         """`scheduler` is about to compute rates, or a plateau scheduler is given `metric`, in `frame`."""
 
 
 _listening: list[SchedulerListener] = []
 
 
-def _report(scheduler: Any, metric: float | None, frame: FrameType) -> None:
+def _report(scheduler: LRScheduler, metric: float | None, frame: FrameType) -> None:
     for listener in tuple(_listening):
         listener.scheduler_called(scheduler, metric, frame)
 
 
 @dynamo_passthrough
-def _report_and_enter(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+def _report_and_enter(scheduler: LRScheduler, *args: object, **kwargs: object) -> object:
     if not compiling():
         _report(scheduler, None, sys._getframe(1))
     return _context(scheduler, *args, **kwargs)
 
 
-def _reporting(original: Any, is_step: bool) -> Any:
+def _reporting(original: Callable[..., object], is_step: bool) -> Callable[..., object]:
     """Return a method that does what `original` does, and then reports the call."""
 
     @wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: LRScheduler, *args: Any, **kwargs: object) -> object:
         result = original(self, *args, **kwargs)
         metric = args[0] if is_step and args else None
         if isinstance(metric, float) is is_step and not compiling():
@@ -92,13 +97,13 @@ def sets_first_rate(scheduler: object) -> bool:
     return not built_in or isinstance(scheduler, (lr_scheduler.OneCycleLR, lr_scheduler.CyclicLR))
 
 
-def children_of(scheduler: Any) -> list[Any]:
+def children_of(scheduler: LRScheduler) -> list[LRScheduler]:
     """Return the schedulers that `scheduler` steps."""
     found = getattr(scheduler, "_schedulers", ())
     return list(found) if isinstance(found, (list, tuple)) else []
 
 
-def steps_of_state(optimizer: Any) -> float | None:
+def steps_of_state(optimizer: torch.optim.Optimizer) -> float | None:
     """Return how many steps the state of `optimizer` counts for its first parameter that has a state."""
     for state in optimizer.state.values():
         count = state.get("step") if isinstance(state, dict) else None
@@ -110,7 +115,7 @@ def steps_of_state(optimizer: Any) -> float | None:
     return 0.0
 
 
-def reports_steps(optimizer: Any) -> bool:
+def reports_steps(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether hooks for the steps of all optimizers are called for `optimizer`."""
     return bool(getattr(type(optimizer).step, "hooked", False))
 

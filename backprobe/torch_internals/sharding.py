@@ -9,7 +9,6 @@ reaches; with ``use_orig_params`` the module and the optimizer have the original
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ def has_several_ranks() -> bool:
     return bool(there and torch.distributed.get_world_size() > 1)
 
 
-def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:
+def swapped(root: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (sharded, unsharded) tensors of each ``fully_shard`` parameter in `root` that was gathered before.
 
     See Note [Parameters that are swapped].
@@ -40,7 +39,7 @@ def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:
                         yield one.sharded_param, whole
 
 
-def flattened(root: nn.Module) -> Iterator[tuple[Any, nn.Module, list[Any]]]:
+def flattened(root: nn.Module) -> Iterator[tuple[torch.Tensor, nn.Module, list[torch.Tensor]]]:
     """Yield (flat parameter, its module, original parameters) of each FSDP unit in `root`.
 
     An optimizer may hold the original parameters instead of the flat one; there are none without ``use_orig_params``.

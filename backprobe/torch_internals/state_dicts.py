@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from inspect import unwrap
 from types import CodeType, FrameType
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from .uncompiled import dynamo_passthrough
 DICT = "OrderedDict"
 
 
-def _code_of(method: Any) -> CodeType | None:
+def _code_of(method: Callable[..., object]) -> CodeType | None:
     return getattr(unwrap(method), "__code__", None)
 
 
@@ -38,7 +39,7 @@ class StateDictListener(Protocol):
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         """`module` makes `state`, which is still empty. `frame` is that of ``state_dict``."""
 
-    def described(self, state: Any, metadata: Any) -> None:
+    def described(self, state: object, metadata: object) -> None:
         """`metadata` is the dict of the metadata of `state`."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
@@ -49,7 +50,7 @@ _listening: list[StateDictListener] = []
 
 
 @dynamo_passthrough
-def _make_and_report(*args: Any, **kwargs: Any) -> Any:
+def _make_and_report(*args: Any, **kwargs: Any) -> object:
     made: Any = OrderedDict(*args, **kwargs)
     if not compiling():
         frame = sys._getframe(1)
@@ -99,7 +100,7 @@ def takes_names_as_they_are(module: nn.Module) -> bool:
     )
 
 
-def metadata_of(state: object) -> Any:
+def metadata_of(state: object) -> object:
     """Return the dict of the metadata of a state dict, which copies of the dict may share; ``None`` without one."""
     return getattr(state, "_metadata", None)
 

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     key: Any
     #: The field name, in a dataclass or a named tuple.
     field: str | None
-    value: Any
+    value: object
 
 
 def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
@@ -37,7 +37,7 @@ def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
-def attributes_of(value: object) -> dict[str, Any]:
+def attributes_of(value: object) -> dict[str, object]:
     """Return the attributes of one of the user's objects; empty if they cannot be read."""
     try:
         return dict(getattr(value, "__dict__", {}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from . import modes
@@ -19,7 +17,7 @@ def _autocast_devices() -> list[str]:
     return [device for device in known if torch._C._is_autocast_available(device)]
 
 
-def autocast_now() -> tuple[tuple[str, Any], ...]:
+def autocast_now() -> tuple[tuple[str, object], ...]:
     """Return the device types for which autocast is on, each with its dtype."""
     on = (device for device in _autocast_devices() if torch.is_autocast_enabled(device))
     return tuple((device, torch.get_autocast_dtype(device)) for device in on)
@@ -63,7 +61,7 @@ class ThreadState:
         self._cuda = None
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._cuda = torch.cuda.current_stream()
-        self._held: list[Any] = []
+        self._held: list[object] = []
 
     def put(self) -> None:
         """Apply the state to this thread."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+import torch
 
 from ..graphs.plan import Plan
 from ..records import ACCUMULATE_SEQ
@@ -35,14 +36,20 @@ class Plans:
 class LiveGraph:
     """The graph that a backward call can reach: the nodes, roots first, each once; their sequence numbers; the plan."""
 
-    nodes: list[Any]
+    nodes: list[torch.autograd.graph.Node]
     seqs: list[int]
     plan: Plan
 
     @cached_property
-    def leaves(self) -> list[tuple[int, Any]]:
+    def leaves(self) -> list[tuple[int, torch.Tensor]]:
         """Return (number, tensor) of each accumulator."""
         return [(i, self.nodes[i].variable) for i in self.plan.leaves]
+
+    @cached_property
+    def custom(self) -> list[int]:
+        """Return the numbers of the nodes of custom functions."""
+        kind = torch.autograd.function.BackwardCFunction
+        return [i for i, node in enumerate(self.nodes) if isinstance(node, kind)]
 
     @cached_property
     def span(self) -> tuple[int, int]:
@@ -53,8 +60,8 @@ class LiveGraph:
 
 def walk(roots: Iterable[object], plans: Plans) -> LiveGraph:
     """Return the graph that `roots` reach, without recursion."""
-    nodes: list[Any] = []
-    index: dict[Any, int] = {}
+    nodes: list[torch.autograd.graph.Node] = []
+    index: dict[torch.autograd.graph.Node, int] = {}
     for root in roots:
         if root is not None and root not in index:
             index[root] = len(nodes)

@@ -81,7 +81,7 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
     slip = None if live else slipped(ranks)
     if slip is None and wait.number is None and not live and any(seen.error.startswith(CRASHED) for seen in ranks):
         slip = _gaps(ranks) or None
-        if slip is None and (torn := _crashed(ranks)) is not None:
+        if slip is None and (torn := _diverged_before_crash(ranks)) is not None:
             return torn
     if slip is not None:
         others = tuple(slip)
@@ -284,11 +284,11 @@ def _gaps(ranks: Sequence[RankSeen]) -> list[Other]:
     return []
 
 
-def _crashed(ranks: Sequence[RankSeen]) -> Held | None:
-    """Return the ranks that diverged if a rank crashed in one operation while others were in another; else ``None``.
+def _diverged_before_crash(ranks: Sequence[RankSeen]) -> Held | None:
+    """Return the ranks that diverged before one crashed, and those that wait; ``None`` if all were at one line.
 
-    Those are the ranks at a line where no rank has called an operation before, or else the ranks that crashed. The
-    records of earlier calls may be missing.
+    Call it only if a rank crashed. The diverged ranks are those at a line where no rank has called an operation before,
+    or else the ranks that crashed. The records of earlier calls may be missing.
     """
     last = {n: wait for n, seen in enumerate(ranks) if (wait := _last(seen)) is not None and wait.site is not None}
     if len({wait.site for wait in last.values()}) < 2:

@@ -31,7 +31,7 @@ def tensorboard() -> str | None:
     return None
 
 
-def mlflow() -> dict[str, Any] | None:
+def mlflow() -> dict[str, object] | None:
     """Return the run that is active in this thread."""
     module = sys.modules.get("mlflow")
     if module is None:
@@ -40,7 +40,7 @@ def mlflow() -> dict[str, Any] | None:
     return {"run": run.info.run_id, "uri": module.get_tracking_uri()} if run is not None else None
 
 
-def trackio() -> dict[str, Any] | None:
+def trackio() -> dict[str, object] | None:
     """Return the run that ``trackio.init`` has begun in this thread."""
     module = sys.modules.get("trackio.context_vars")
     run = module.current_run.get() if module is not None else None

@@ -18,7 +18,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..records import Measured
@@ -85,7 +85,7 @@ class _Work:
                 self._writer.alert(Alert(*given))
         self._write(rows)
 
-    def _look(self, step: int, values: Any) -> tuple[int, dict[str, float]]:
+    def _look(self, step: int, values: Sequence[float]) -> tuple[int, dict[str, float]]:
         return step, self._chosen.of(Measured(step, self._names, values))
 
     def _write(self, rows: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:

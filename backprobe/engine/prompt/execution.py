@@ -66,8 +66,8 @@ def finish(prompt: Prompt, arg: str) -> None:
 @command("Go on", "back [N]", "to the stop before (N stops), where the backward keeps its graph")
 def back(prompt: Prompt, arg: str) -> None:
     """Go N stops back, where you can replace a gradient and continue. The backward must keep its graph
-    (retain_graph=True): it begins again and runs up to there, with .grad and random numbers restored, and your earlier
-    replacements applied again. Your hooks run again."""
+    (retain_graph=True, or backprobe debug --retain). It begins again and runs up to there, with .grad and random
+    numbers restored, and your earlier replacements applied again. Your hooks run again."""
     if arg and not (arg.isdecimal() and int(arg)):
         prompt.note(f"back takes a number of stops, not {arg!r}", "red")
         return

@@ -79,7 +79,7 @@ class Prompt:
         self.times = self.level = 0
         self._stop, self._resume, self.frame = stop, None, None
         try:
-            with private.unseen():
+            with private.disable_function_modes():
                 self.contained(self._arrive)
                 while self._resume is None:
                     self.contained(self._turn)
@@ -219,7 +219,7 @@ class Prompt:
         at = self.line_shown
         return None if at is None else self.stop.node.place.lines[at]
 
-    def namespace(self) -> dict[str, Any]:
+    def namespace(self) -> dict[str, object]:
         """Return the names that Python code at this stop can use."""
         module = self.stop.node.module
         return self.names.at(self.stop, None if module is None else self.levels()[self.level])
@@ -236,6 +236,8 @@ class Prompt:
         if not head.strip():
             return sorted(n for n in COMMANDS if n.startswith(text))
         found, _ = parse(head)
+        if found is COMMANDS["help"]:
+            return sorted(n for n in COMMANDS if n.startswith(text))
         names = self._places(head) if found is not None and found.places else {*self.namespace()}
         return sorted(n for n in names if n.startswith(text))
 

@@ -30,22 +30,22 @@ class Names:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, object] = {}
         #: Variables assigned at the prompt, kept from stop to stop.
-        self._own: dict[str, Any] = {}
+        self._own: dict[str, object] = {}
 
     def forget(self) -> None:
         """Forget the names of the stop, since they hold gradients: the stop is over, or a gradient has changed."""
         self._found = {}
 
-    def frame(self) -> Any:
+    def frame(self) -> FrameType | None:
         """Return the user's frame that called backward, if it is in this thread."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not self.frames.is_user(frame.f_code):
             frame = frame.f_back
         return frame
 
-    def at(self, stop: Stop, module: str | None) -> dict[str, Any]:
+    def at(self, stop: Stop, module: str | None) -> dict[str, object]:
         """Return all names.
 
         :param module: path of the module to which the name ``module`` refers.
@@ -53,7 +53,7 @@ class Names:
         if self._found:
             return self._found
         frame = self.frame()
-        names: dict[str, Any] = {"exit": _leave, "quit": _leave}
+        names: dict[str, object] = {"exit": _leave, "quit": _leave}
         if frame is not None:
             names.update(frame.f_globals)
             names.update(variables(frame))
@@ -71,7 +71,7 @@ class Names:
         """Return the value of an expression."""
         return eval(compile(text.strip(), "<prompt>", "eval"), names)
 
-    def execute(self, text: str, names: dict[str, object]) -> Any:
+    def execute(self, text: str, names: dict[str, object]) -> object:
         """Return the value of an expression; for a statement ``None``, and keep its assignments."""
         try:
             code = compile(text, "<prompt>", "eval")

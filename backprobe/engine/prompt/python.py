@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import code
+import inspect
 import pprint
+import reprlib
 
+import torch
+from torch import nn
+
+from ..values import summary
 from .command import command
 from .loop import Prompt
 
@@ -32,6 +38,59 @@ def pp(prompt: Prompt, arg: str) -> None:
         prompt.note("pp shows an expression: pp vars(module)", "red")
         return
     prompt.note(pprint.pformat(prompt.evaluate(arg)))
+
+
+@command("Python", "whatis EXPR", "the type of a value; of a tensor its shape, dtype and what made it", python=True)
+def whatis(prompt: Prompt, arg: str) -> None:
+    """Show the type of a Python expression's value; for a tensor also shape, dtype, device, and its grad_fn."""
+    if not arg:
+        prompt.note("whatis shows the type of an expression: whatis grads[0]", "red")
+        return
+    value = prompt.evaluate(arg)
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(value, torch.Tensor):
+        made = value.grad_fn.name() if value.grad_fn is not None else None
+        graph = f"made by {made}" if made else "a leaf that requires a gradient" if value.requires_grad else "no graph"
+        prompt.note(f"{name}  {list(value.shape)}, {value.dtype}, {value.device}; {graph}")
+    elif inspect.isroutine(value) or inspect.isclass(value):
+        prompt.note(f"{name}  {getattr(value, '__qualname__', value)}{_signature(value)}")
+    else:
+        size = f" with {len(value):,} elements" if isinstance(value, (list, tuple, dict, set)) else ""
+        prompt.note(f"{name}{size}")
+
+
+def _signature(function: object) -> str:
+    try:
+        return str(inspect.signature(function))  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # written in C, without one
+        return "(...)"
+
+
+@command("Python", "a(rgs)", "the arguments of your function that called backward", "a")
+def args(prompt: Prompt, arg: str) -> None:
+    """Show the arguments of your function that called backward, with the values that they have now."""
+    frame = prompt.names.frame()
+    if frame is None:
+        prompt.note("no frame of yours called this backward in this thread", "red")
+        return
+    given = inspect.getargvalues(frame)
+    names = [*given.args, *(name for name in (given.varargs, given.keywords) if name)]
+    if not names:
+        prompt.note(f"{getattr(frame.f_code, 'co_qualname', frame.f_code.co_name)} takes no arguments")
+    for name in names:
+        prompt.note(f"  {name} = {_short(given.locals[name])}" if name in given.locals else f"  {name} was deleted")
+
+
+def _short(value: object) -> str:
+    """Return a value in one line."""
+    if isinstance(value, torch.Tensor):
+        return summary(value)
+    if isinstance(value, nn.Module):
+        return f"{type(value).__qualname__}, a module with {sum(p.numel() for p in value.parameters()):,} parameters"
+    short = reprlib.Repr()
+    short.maxother = short.maxstring = 100
+    return short.repr(value)
 
 
 @command("Python", "display [EXPR]", "show it at every stop; without it list what is shown", python=True)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from ...basics.errors import BackprobeError
 
@@ -135,7 +135,7 @@ def completing(matches: Callable[[str, str, int], list[str]]) -> Iterator[None]:
                 found.clear()
         return found[state] if state < len(found) else None
 
-    old: Any = readline.get_completer()
+    old: Callable[[str, int], str | None] | None = readline.get_completer()
     readline.set_completer(complete)
     libedit = "libedit" in (readline.__doc__ or "")
     readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")

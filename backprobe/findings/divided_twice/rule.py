@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ...ops import canonical
-from ...records import BackwardCall, Finding, NodeRun, Site
+from ...records import AccumulationNames, BackwardCall, Finding, NodeRun, Site
 from ..relations.expanded_regions import Opened
 from ..relations.sources import input_of, name_of, passes_values
 from ..rules import LEARNING, Kind, Question, rule, sites_of
@@ -46,16 +47,17 @@ def loss_divided_twice(trace: Trace) -> list[Finding]:
     counts = {row.index: row.calls for row in trace.step_rows() if row.calls > 1}
     if not counts:
         return []
+    names = frozenset(name for given in trace.facts.of(AccumulationNames) for name in given.names)
     found: dict[Site | None, Finding] = {}
     calls = (call for call in Opened(trace) if call.inside is None and call.raised is None and call.step in counts)
     for call in islice(calls, MAX_CALLS):
-        divisions = _divisions(call, counts[call.step])
+        divisions = _divisions(call, counts[call.step], names)
         if divisions is not None and divisions[1].site not in found:
             found[divisions[1].site] = _finding(call, *divisions, counts[call.step])
     return list(found.values())
 
 
-def _divisions(call: BackwardCall, count: int) -> tuple[NodeRun, NodeRun] | None:
+def _divisions(call: BackwardCall, count: int, names: Set[str]) -> tuple[NodeRun, NodeRun] | None:
     """Return the nodes of a library's division of the loss by `count`, and of the script's own division before it.
 
     ``None`` if one of them is missing, if the script multiplies the loss again, or if it may divide a sum of as many
@@ -80,7 +82,7 @@ def _divisions(call: BackwardCall, count: int) -> tuple[NodeRun, NodeRun] | None
         run = input_of(call, run)
     if by_library is None or by_script is None or run is None or abs(others / count - 1) <= FACTOR_WITHIN:
         return None
-    return (by_library, by_script) if _is_count(call, by_script, run, count, others) else None
+    return (by_library, by_script) if _is_count(call, by_script, run, count, others, names) else None
 
 
 def _factor(run: NodeRun) -> float | None:
@@ -102,17 +104,18 @@ def _library_of(run: NodeRun) -> str:
     return next((name for name in LIBRARIES if name in parts), "")
 
 
-def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, others: float) -> bool:
+def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, others: float, names: Set[str]) -> bool:
     """Return whether a division is one by the number of accumulated batches, and not part of the loss.
 
     Its line has a name for it, or the number itself: then the loss has to be a mean, since other things can have the
     same number. A half is often part of a loss.
 
     :param loss: the node of which the division and other factors, `others` in all, make the root.
+    :param names: names that the script gives to a library as this number.
     """
     text = run.site.text if run.site is not None else ""
     divisors = ["".join(groups) for groups in _DIVISOR.findall(text)]
-    if any(_COUNT.search(one) for one in divisors):
+    if any(_COUNT.search(one) or one.rpartition(".")[2] in names for one in divisors):
         is_sum = name_of(loss) == SUM and others == 1  # not one that is divided by the number of its elements, too
         return not is_sum and _terms(call, loss) != count
     is_literal = count > 2 and any(one in (f"{count}", f"{count}.0", f"{count}.") for one in divisors)

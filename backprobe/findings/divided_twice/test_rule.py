@@ -10,7 +10,7 @@ from handmade import at, call, leaf, only, run
 from learning import sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BackwardCall, Facts, GradStat, NodeRun, Site, Step
+from backprobe.records import AccumulationNames, BackwardCall, Facts, GradStat, NodeRun, Site, Step
 from backprobe.traces import TracedStep
 
 ACCELERATE = Site("/env/site-packages/accelerate/accelerator.py", 2851, "backward", "loss = loss / self.steps")
@@ -31,13 +31,13 @@ def of_library(made: NodeRun) -> NodeRun:
     return replace(made, node=replace(made.node, library=(ACCELERATE,)))
 
 
-def step_of(*nodes: NodeRun, calls: int = 4, steps: int = 2) -> Trace:
+def step_of(*nodes: NodeRun, calls: int = 4, steps: int = 2, names: tuple[str, ...] = ()) -> Trace:
     """A run in which `calls` backward calls with this graph make a step."""
     given = []
     for step in range(steps):
         mine = [calls_of(nodes, step * calls + i, step) for i in range(calls)]
         given.append(TracedStep(Step(step, 0.1, 1.0, tuple(one.index for one in mine), calls=calls), mine))
-    return Trace(given, Facts((), ()))
+    return Trace(given, Facts((), (), seen=(AccumulationNames(names),)))
 
 
 def calls_of(nodes: tuple[NodeRun, ...], index: int, step: int) -> BackwardCall:
@@ -82,6 +82,13 @@ def test_what_it_says() -> None:
 )
 def test_how_a_line_divides(text: str) -> None:
     assert only(step_of(*twice(text))).sites[0].site.text == text
+
+
+@pytest.mark.parametrize("text", ["accelerator.backward(loss / GATHER)", "loss /= self.config.GATHER"])
+def test_a_name_that_the_script_gives_to_the_library(text: str) -> None:
+    assert only(step_of(*twice(text), names=("GATHER",))).sites[0].site.text == text
+    assert not step_of(*twice(text), names=("OTHER",)).findings
+    assert not step_of(*twice(text, loss=run("SumBackward0", 3)), names=("GATHER",)).findings
 
 
 def test_factors_around_it() -> None:

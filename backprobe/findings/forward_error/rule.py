@@ -47,6 +47,11 @@ _TEXTS = {
         "changes requires_grad of a tensor that an operation made, which autograd refuses",
         "Use the result of detach(): it does not require a gradient. requires_grad can be turned off for leaves only.",
     ),
+    "copied": (
+        "copies a tensor that has a graph, which autograd refuses",
+        "Assign a detached tensor to the attribute: detach() the result of the forward, or set the attribute to "
+        "None before the copy. To keep the best weights, copy model.state_dict() instead of the model.",
+    ),
 }
 #: The longest text of a line in a title.
 MAX_LINE_TEXT = 80
@@ -68,6 +73,7 @@ def forward_errors(trace: Trace) -> list[Finding]:
     for seen in trace.facts.of(RefusedOp)[:1]:
         title, advice = _TEXTS[seen.reason]
         line = seen.site.text if seen.site is not None else ""
+        title += f": {seen.module + '.' if seen.module else ''}{seen.attribute}" if seen.attribute else ""
         found.append(
             Finding(
                 kind="forward-error",
@@ -81,6 +87,7 @@ def forward_errors(trace: Trace) -> list[Finding]:
                     "reason": seen.reason,
                     "error": seen.text,
                     **({"op": seen.op} if seen.op else {}),
+                    **({"attribute": seen.attribute} if seen.attribute else {}),
                     **({} if seen.observed or seen.made is None else {"inferred": ["made"]}),
                 },
                 advice=advice,

@@ -32,3 +32,10 @@ def test_a_line_that_was_inferred_is_likely(reason: str) -> None:
     assert found.evidence["inferred"] == ["made"]
     alone = only(traced(STEP, seen=[dataclasses.replace(SPLIT, reason=reason, observed=False, made=None)]))
     assert alone.confidence == "certain" and "inferred" not in alone.evidence
+
+
+def test_a_copied_tensor_is_named() -> None:
+    seen = dataclasses.replace(SPLIT, reason="copied", op="", attribute="attention")
+    found = only(traced(STEP, seen=[seen]))
+    assert found.title.endswith("copies a tensor that has a graph, which autograd refuses: net.attention")
+    assert found.evidence["attribute"] == "attention"

@@ -88,7 +88,7 @@ def _part(group: list[ZeroedElements]) -> Finding:
         severity="warning",
         title=f"{setter} the gradient of {what} of {few(names)} to zero, but {first.optimizer} still moves "
         f"{'it' if is_row else 'them'} by {by or 'momentum or weight decay'}, since step {start} or earlier{how_far}",
-        confidence="certain" if len(first.zeroed) == 1 else "likely",
+        confidence="certain" if len(first.zeroed) == 1 and not any(one.inferred for one in group) else "likely",
         step=start,
         parameters=names,
         sites=sites_of(

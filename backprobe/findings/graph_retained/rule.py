@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...records import Finding, FindingSite, Retained
-from ..rules import MEMORY, Kind, Question, rule
+from ...records import Finding, Retained
+from ..rules import MEMORY, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -37,7 +37,7 @@ def retained(trace: Trace) -> list[Finding]:
             confidence="certain" if seen.site else "likely",
             module=seen.module,
             tensor=seen.holder or None,
-            sites=(FindingSite("held", seen.site),) if seen.site else (),
+            sites=sites_of(("held", seen.site), ("made", seen.made if seen.made != seen.site else None)),
             evidence={"holder": seen.holder, "held_in": seen.how, "graphs_alive": seen.graphs, **_since(seen)},
             advice="Detach what goes on from one backward call to the next (state.detach()), and leave out "
             "retain_graph=True; or add up the losses and call backward once."

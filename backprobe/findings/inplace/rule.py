@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "an operation changed a tensor in place that the backward needed",
         rank=WRONG,
         questions=(Question.RAISED,),
-        points_to="the line that wrote, and the line that saved",
+        points_to="the line that wrote, and the line that saved; or the line that keeps a graph for the next iteration",
     ),
     each_call=True,
     invalidates_gradients=True,
@@ -37,11 +37,23 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     saver = "the checkpoint" if change.region is not None else run.node.op or run.name
     sites = sites_of(("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
     by = _by(change.op, change.site.text if change.site else "")
+    title, advice = f"{by} changed {what} that {saver} had saved for backward", _advice(change.op)
+    carried = change.carried if change.op.endswith(".step") else None
+    if carried is not None and carried.node is not None:
+        entry = call.nodes[carried.node]
+        old = call.nodes[carried.old].node.op or call.nodes[carried.old].name
+        sites = sites_of(("carried", carried.assigned), ("reused", entry.site), ("reused", carried.carried)) + sites
+        earlier = "this step" if carried.freed_step == call.step else f"step {carried.freed_step}"
+        title = (
+            f"{entry.node.op or entry.module or entry.name} took a result of {old} with its graph from an earlier "
+            f"iteration (backward call in {earlier}); {change.op} has changed {what} since, which that graph needs"
+        )
+        advice = _DETACH
     return [
         Finding(
             kind="inplace",
             severity="error",
-            title=f"{by} changed {what} that {saver} had saved for backward",
+            title=title,
             confidence="certain" if change.site is not None and raised.certain and not change.inferred else "likely",
             module=run.module,
             node=run.name,
@@ -57,7 +69,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
                 **({"inferred": INFERRED, "candidates": _places(change.candidates)} if change.inferred else {}),
                 "call": run.node.call,
             },
-            advice=_advice(change.op),
+            advice=advice,
         )
     ]
 
@@ -88,6 +100,12 @@ def refused(trace: Trace) -> list[Finding]:
     ]
 
 
+#: Advice if the graph of an earlier iteration is a part of this one.
+_DETACH = (
+    "Detach the result before the next iteration uses it: state = state.detach(), or detach each tensor of a tuple. "
+    "The optimizer changes the weights in each step, so a backward call cannot go through the graph of an earlier "
+    "iteration. After that, remove retain_graph=True."
+)
 INFERRED = "operations were not recorded in this step: of the lines that can have written, this is the likeliest"
 
 

@@ -9,6 +9,8 @@ from failing import MUTATED, failed
 from handmade import at, only, roles, traced
 from learning import sites_of_only
 
+from backprobe.records import Reuse
+
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "inplace": (traced(failed(mutation=MUTATED)), [("mutated", 20), ("saved", 11), ("failed", 90)]),
@@ -19,6 +21,17 @@ FIRES = {
 def test_one_run_one_finding(kind: str) -> None:
     trace, sites = FIRES[kind]
     assert sites_of_only(kind, trace) == sites
+
+
+def test_a_graph_of_an_earlier_iteration() -> None:
+    step = dataclasses.replace(MUTATED, op="SGD.step", site=at(20), tensor="cell.weight")
+    earlier = Reuse(0, at(91), 0, 1, 2, carried=at(14), assigned=at(22))
+    found = only(traced(failed(mutation=dataclasses.replace(step, carried=earlier))))
+    assert roles(found)[:3] == [("carried", 22), ("reused", 12), ("reused", 14)]
+    assert found.title.startswith("log took a result of mul with its graph from an earlier iteration")
+    assert "SGD.step has changed cell.weight since" in found.title and "state.detach()" in found.advice
+    written = dataclasses.replace(MUTATED, carried=earlier)  # the write itself is the mistake
+    assert only(traced(failed(mutation=written))) == only(traced(failed(mutation=MUTATED)))
 
 
 def test_an_in_place_write_is_shown_as_in_the_source() -> None:

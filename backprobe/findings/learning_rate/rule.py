@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...basics.text import number
-from ...records import Finding, ScheduleSeen, Site, ZeroRate
+from ...basics.text import counted, number
+from ...records import Finding, NegativeRate, ScheduleSeen, Site, ZeroRate
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,51 @@ def rate_is_zero(trace: Trace) -> list[Finding]:
     schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
     rates = [seen for seen in trace.facts.of(ZeroRate) if seen.unchanged is not False]
     return [_finding(seen, schedules.get(seen.scheduled)) for seen in rates]
+
+
+@rule(
+    Kind(
+        "learning-rate-negative",
+        "error",
+        "the learning rate is below zero: the optimizer climbs the loss",
+        rank=LEARNING + 35,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that gives the rate",
+        diverges=True,
+    )
+)
+def rate_is_negative(trace: Trace) -> list[Finding]:
+    schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
+    return [_climbing(seen, schedules.get(seen.scheduled)) for seen in trace.facts.of(NegativeRate)]
+
+
+def _climbing(seen: NegativeRate, schedule: ScheduleSeen | None) -> Finding:
+    part = "" if seen.groups == seen.of else f" of {seen.groups} of {seen.of} parameter groups"
+    when = f"in {counted(seen.steps, 'examined step')}, first in step {seen.step}"
+    inferred = seen.scheduled is not None or (seen.given is not None and seen.returns > 1)
+    stepped = schedule.stepped if schedule is not None else None
+    scheduled = seen.scheduled if seen.scheduled != seen.given else None
+    sites = [("cause", seen.given), ("cause", scheduled), ("stepped", stepped), ("optimizer", seen.made)]
+    if seen.given is None and seen.scheduled is None:
+        sites = [("cause", seen.made)]
+    return Finding(
+        kind="learning-rate-negative",
+        severity="error",
+        title=f"the learning rate{part} of {seen.optimizer} is below zero {when}, and as low as {number(seen.lowest)}: "
+        "the optimizer climbs the loss",
+        confidence="likely" if inferred else "certain",
+        step=seen.step,
+        sites=sites_of(*sites),
+        evidence={
+            "optimizer": seen.optimizer,
+            "scheduler": seen.scheduler,
+            "lowest_rate": seen.lowest,
+            "highest_rate": seen.highest,
+            "steps": seen.steps,
+        },
+        advice="Give the factor a lower bound: max(0.0, ...). Check that the schedule is made for as many calls of its "
+        "step() as the loop makes. To climb on purpose, use maximize=True with a rate above zero.",
+    )
 
 
 def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:

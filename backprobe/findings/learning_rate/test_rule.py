@@ -8,13 +8,15 @@ import pytest
 from handmade import at, kinds, only, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import ScheduleSeen, ZeroRate
+from backprobe.records import NegativeRate, ScheduleSeen, ZeroRate
 
 ZERO_RATE = ZeroRate("AdamW", 1, 1, 61, 139, 200, 0.0, 4e-3, True, "LambdaLR", at(9), 1, at(20), at(19))
+NEGATIVE = NegativeRate("Adam", 240, 300, 1, 1, -2e-3, 4e-3, "LambdaLR", at(9), 1, at(20), at(19))
 
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "learning-rate-zero": (traced(STEP, seen=[ZERO_RATE]), [("cause", 9), ("cause", 20), ("optimizer", 19)]),
+    "learning-rate-negative": (traced(STEP, seen=[NEGATIVE]), [("cause", 9), ("cause", 20), ("optimizer", 19)]),
 }
 
 
@@ -56,3 +58,15 @@ def test_a_scheduler_that_is_stepped_for_each_micro_batch() -> None:
     assert "LambdaLR was stepped 400 times in 100 steps" in found.title and "accumulated" in found.advice
     once = replace(ScheduleSeen(*made), calls=100)
     assert [site.role for site in only(traced(STEP, seen=[ZERO_RATE, once])).sites] == ["cause", "cause", "optimizer"]
+
+
+def test_a_rate_below_zero() -> None:
+    found = only(traced(STEP, seen=[NEGATIVE]))
+    assert found.title == (
+        "the learning rate of Adam is below zero in 300 examined steps, first in step 240, and as low as -0.002: the "
+        "optimizer climbs the loss"
+    )
+    assert (found.severity, found.confidence, found.step) == ("error", "likely", 240)
+    assert only(traced(STEP, seen=[replace(NEGATIVE, scheduled=None)])).confidence == "certain"
+    assert only(traced(STEP, seen=[replace(NEGATIVE, scheduled=None, returns=2)])).confidence == "likely"
+    assert "of 1 of 2 parameter groups" in only(traced(STEP, seen=[replace(NEGATIVE, of=2)])).title

@@ -10,6 +10,7 @@ from ...basics.text import few, op_in_text, plural
 from ...ops import info
 from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site, StraightThroughLoss
 from ..relations.end_of_run import reached_no_more
+from ..relations.module_backward import without_own_backward
 from ..relations.module_paths import common_module
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 from .no_graph import checkpoint_lost, defined_sites, without_graph
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     )
 )
 def none_grads(trace: Trace) -> list[Finding]:
-    """Report one finding for each reason.
+    """Report one finding for each reason, unless a method of a module should have given the gradient."""
+    return without_own_backward(trace, _none_grads(trace))
+
+
+def _none_grads(trace: Trace) -> list[Finding]:
+    """Return one finding for each reason.
 
     These cases are intended and left out: frozen parameters; parameters that no optimizer holds, if there is an
     optimizer; and modules called with gradient mode off only (evaluation, teachers, moving averages), unless they are
@@ -57,8 +63,9 @@ def none_grads(trace: Trace) -> list[Finding]:
         elif cut.op == "checkpoint" and cut.step and (since := reached_no_more(trace, cut)):
             late = checkpoint_lost(cut, since)
             found.append(replace(late, title=f"{late.title}, from step {cut.step} on", step=cut.step))
-    quiet = [p for p in lost if p.quiet_calls and not p.calls]
-    lost = _without(lost, quiet)
+    quiet = _quiet(lost)
+    without_mode = {(p.root, p.name) for p in quiet}
+    lost = [p for p in lost if (p.root, p.name) not in without_mode]
     found += _turned_off(quiet, used_roots)
     steps = {one.made: one for one in trace.facts.of(StraightThroughLoss)}
     for cut in sorted(trace.facts.of(Cut), key=lambda cut: cut.site not in steps):
@@ -99,6 +106,24 @@ def none_grads(trace: Trace) -> list[Finding]:
     gathers = [cut for cut in trace.facts.of(Cut) if cut.op in COLLECTIVES and cut.site is not None]
     if gathers:
         found = [_gathered(one, gathers) if one.evidence.get("reason") == "output" else one for one in found]
+    return found
+
+
+def _quiet(lost: list[Parameter]) -> list[Parameter]:
+    """Return the parameters whose modules ran with gradient mode off only.
+
+    A module inside such a module that is never called itself may still be used: attention reads the parameters of its
+    output projection. Its parameters are returned too, with the line of the module around it.
+    """
+    quiet = {(p.root, p.name.rpartition(".")[0]): p for p in lost if p.quiet_calls and not p.calls}
+    found = []
+    for p in lost:
+        if p.quiet_calls or p.calls:
+            around = p if not p.calls else None
+        else:
+            around = next((quiet[p.root, one] for one in reversed(_above(p.name)[:-1]) if (p.root, one) in quiet), None)
+        if around is not None:
+            found.append(replace(p, turned_off=around.turned_off))
     return found
 
 

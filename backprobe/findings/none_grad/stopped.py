@@ -126,7 +126,7 @@ def unreduced(trace: Trace) -> list[Finding]:
             else f"the forward skipped {'them' if several else 'it'}, or the loss does not depend on the result"
         )
         cuts = (seen.frozen,) if seen.frozen else seen.sites
-        sites = [*(("cut", site) for site in cuts), ("failed", seen.failed)]
+        sites = [*(("cut", site) for site in cuts), ("wrapped", seen.wrapped), ("failed", seen.failed)]
         found.append(
             Finding(
                 kind="none-grad",
@@ -140,8 +140,8 @@ def unreduced(trace: Trace) -> list[Finding]:
                 sites=sites_of(*sites),
                 evidence={"reason": "frozen" if seen.frozen else "skipped", "since_step": seen.step},
                 advice="Use every parameter in every step (if a layer is skipped, add 0 * its output to the loss), or "
-                "pass find_unused_parameters=True to DistributedDataParallel. After parameters were frozen, wrap the "
-                "model in DistributedDataParallel again.",
+                "pass find_unused_parameters=True to DistributedDataParallel, at the line that wraps the model. After "
+                "parameters were frozen, wrap the model again.",
             )
         )
     return found

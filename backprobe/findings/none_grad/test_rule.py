@@ -118,6 +118,15 @@ def test_gradient_mode_that_was_off_for_a_part() -> None:
     assert (found.sites[0].role, found.sites[0].site) == ("cut", at(17))
 
 
+def test_a_projection_inside_a_part_without_gradient_mode() -> None:
+    """Attention reads the parameters of its output projection, and does not call it."""
+    inside = lost("b.weight", calls=0, quiet_calls=4, turned_off=at(17)) + lost("b.out.weight", calls=0)[-1:]
+    found = only(none(*inside))
+    assert found.parameters == ("b.weight", "b.out.weight") and roles(found)[0] == ("cut", 17)
+    other = lost("b.weight", calls=0, quiet_calls=4, turned_off=at(17)) + lost("c.weight", calls=0)[-1:]
+    assert sorted(kinds(none(*other))) == ["none-grad", "none-grad"]
+
+
 def test_experts_that_the_data_chooses_are_information() -> None:
     experts = [parameter(f"experts.{i}.weight", calls=i + 1) for i in range(2)]
     found = only(none(*experts, *lost("experts.2.weight", calls=0)))

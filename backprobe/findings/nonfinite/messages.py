@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from ...basics.text import counted, few
 from ...basics.torch_texts import COMPILED
@@ -29,9 +30,12 @@ def forward_finding(
     victim: NodeRun | None = None,
     in_closure: bool = False,
 ) -> Finding:
-    """Build the finding for the first op whose result was observed not to be finite.
+    """Build the finding for the first operation whose result is bad, or for what brought a bad value into it.
+
+    That is an operation outside the graph, an input from outside, or weights that training had written to.
 
     :param begins: no input is a deliberate Inf.
+    :param reached: what the bad value reached, as the end of a sentence.
     :param victim: the node that received it, if the loss is finite.
     :param in_closure: the forward is a later call of a closure in one step.
     """
@@ -46,11 +50,6 @@ def forward_finding(
     if outside:
         named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
         source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which came from outside the graph"
-    trained = {run.parameter for run in call.nodes if run.parameter is not None}
-    written = bool(outside) and call.step > 0 and all(t.name in trained for t in outside)
-    if written:
-        writer = "the optimizer's step" if in_closure else "training"
-        source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which {writer} had written to"
     evidence = {
         "op": op.op,
         "values": str(op.output),
@@ -62,13 +61,11 @@ def forward_finding(
     }
     if too_large := begins and not outside and _is_too_large(op.op, op.output.nan):
         evidence["too_large"] = True
-    if written:
-        evidence["held"] = True
     if victim is not None:
         evidence["first_bad_gradient"] = victim.name
-    before = f"the optimizer's step, or a gradient of step {call.step - 1}"
-    unrecorded = "Where that step was not recorded, --budget none records it."
-    last_write = WRITTEN_IN_CLOSURE if in_closure else f"What wrote to it last made it so: {before}. {unrecorded}"
+    trained = {run.parameter for run in call.nodes if run.parameter is not None}
+    if outside and call.step > 0 and all(t.name in trained for t in outside):
+        return _weights_finding(call, op, outside, reached, evidence, in_closure)
     return Finding(
         kind="nonfinite-forward",
         severity="error",
@@ -80,9 +77,7 @@ def forward_finding(
         sites=sites_of(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
         evidence=evidence,
         advice=(
-            last_write
-            if written
-            else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
+            f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
             "torch.isfinite(t).all() tells."
             if outside
             else (SOFTMAX if begins else MASKED)
@@ -93,6 +88,39 @@ def forward_finding(
             if too_large
             else info(op.op).remedy or KEEP_INSIDE
         ),
+    )
+
+
+def _weights_finding(
+    call: BackwardCall,
+    op: BadOp,
+    weights: Sequence[TensorStat],
+    reached: str,
+    evidence: dict[str, object],
+    in_closure: bool,
+) -> Finding:
+    """Build the finding for `weights` of `op` that were not finite when the forward, or a closure, began.
+
+    Training had written to them; the operation is only where they entered the graph.
+    """
+    named = ", ".join(str(t.name) for t in weights)
+    held = f"became {nan_or_inf(weights[0].bad)}{BETWEEN_CALLS}"
+    if not in_closure:
+        held = f"held {weights[0].bad} when the forward began"
+    before = f"the optimizer's step, or a gradient of step {call.step - 1}"
+    unrecorded = "If that step was not recorded, --budget none records it."
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=f"{named} {held}; {reached}",
+        confidence="likely" if op.guessed else "certain",
+        module=op.module,
+        tensor=weights[0].name,
+        parameters=tuple(str(t.name) for t in weights),
+        step=call.step,
+        sites=sites_of(("entered", op.site), ("failed", call.site)),
+        evidence={**evidence, "held": True},
+        advice=WRITTEN_IN_CLOSURE if in_closure else f"What wrote to it last made it so: {before}. {unrecorded}",
     )
 
 
@@ -227,17 +255,18 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
     )
 
 
-def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
-    """Build the finding for a bad loss that no inspected operation produced.
+def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, not_recorded: bool = False) -> Finding:
+    """Build the finding for a bad loss of which it is not known which operation produced it.
 
-    :param inferred: the forward was not recorded.
+    :param run: the node of the loss.
+    :param not_recorded: the forward was not recorded; otherwise no inspected operation produced it.
     """
     what = nan_or_inf(root.bad)
     return Finding(
         kind="nonfinite-forward",
         severity="error",
         title=f"the loss is {what}; this step was not recorded, and its graph does not tell which operation made it so"
-        if inferred
+        if not_recorded
         else f"the loss is {what}; the operation that made it so was not seen",
         confidence="possible",
         module=run.module,
@@ -247,7 +276,7 @@ def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: b
         sites=sites_of(("cause", run.site), ("failed", call.site)),
         evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
         advice=RECORD_ALL
-        if inferred
+        if not_recorded
         else "Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
         "script without torch.compile, or check the parts of the loss with torch.isfinite.",
     )

@@ -8,6 +8,7 @@ from ...basics.text import few, plural
 from ...ops import canonical_names, info, names_of
 from ...records import BackwardCall, Finding, NodeRun, PaddingRowUsed, UnlearnedRows
 from ..relations.end_of_run import feeders
+from ..relations.losses import falls_below_best
 from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def part_never_learns(trace: Trace) -> list[Finding]:
         run = _cause(trace, seen)
         if run is not None:
             groups.setdefault((run.site, info(run.name).name), []).append((seen, run))
-    found = [_unlearned(group) for group in groups.values()]
+    found = [_unlearned(trace, group) for group in groups.values()]
     return [*padding, *(one for one in found if one is not None)]
 
 
@@ -106,8 +107,11 @@ def _weight(call: BackwardCall, name: str) -> NodeRun | None:
     return next((run for run in call.nodes if run.parameter == name), None)
 
 
-def _unlearned(group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
-    """Return the finding of weights whose rows get no gradient because of one line; ``None`` if it is ordinary."""
+def _unlearned(trace: Trace, group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
+    """Return the finding of weights whose rows get no gradient because of one line; ``None`` if it is ordinary.
+
+    Units that died are no warning if the loss is lower at the end than it ever was before: the others suffice.
+    """
     seen, run = max(group, key=lambda one: one[0].count / one[0].row_count)
     operator, share = info(run.name), seen.count / seen.row_count
     names = tuple(one.parameter for one, _ in group)
@@ -116,6 +120,7 @@ def _unlearned(group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
         return None
     if dies:
         is_warning = share >= (MANY_DEAD_SHARE if died else NEARLY_ALL_SHARE)
+        is_warning = is_warning and not (died and falls_below_best(trace, seen.since))
         why = f"{operator.name} is flat for every input of these units"
     else:
         is_warning = seen.count == 1 and operator.name in _PARTS

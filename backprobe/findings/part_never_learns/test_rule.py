@@ -8,7 +8,9 @@ import pytest
 from handmade import at, call, kinds, leaf, only, roles, run, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import BackwardCall, Finding, PaddingRowUsed, UnlearnedRows
+from backprobe import Trace
+from backprobe.records import BackwardCall, Facts, Finding, PaddingRowUsed, Step, UnlearnedRows
+from backprobe.traces import Steps, TracedStep
 
 PADDING_ROW = PaddingRowUsed(("users.weight", "items.weight"), 0, 0.25, 1, (at(7), at(8)))
 
@@ -69,6 +71,15 @@ def test_units_that_are_dead() -> None:
     ):
         assert found_in(replace(died, **change), "ReluBackward0").severity == severity  # type: ignore[arg-type]
     assert kinds(traced(after_layer("ReluBackward0"), seen=[replace(died, count=2)])) == []
+
+
+@pytest.mark.parametrize(("end", "severity"), [(0.9, "info"), (1.5, "warning")])
+def test_units_that_died_before_the_loss_fell_on(end: float, severity: str) -> None:
+    seen = replace(ROWS, count=8, rows=tuple(range(8)), row_count=10, learned=8, since=40)
+    losses = [2.0] * 20 + [1.0] * 20 + [5.0] * 20 + [end] * 20
+    recorded = {79: [after_layer("ReluBackward0")]}
+    steps = [TracedStep(Step(i, 0.1, loss, ()), recorded.get(i, [])) for i, loss in enumerate(losses)]
+    assert only(Trace(Steps(steps), Facts(seen=(seen,)))).severity == severity
 
 
 def test_layers_of_one_line_are_one_finding() -> None:

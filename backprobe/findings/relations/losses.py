@@ -23,3 +23,16 @@ def loss_ends(trace: Trace, parts: int = 4) -> LossEnds | None:
     if not losses:
         return None
     return LossEnds(statistics.median(losses[:part]), statistics.median(losses[-part:]))
+
+
+def falls_below_best(trace: Trace, since: int, parts: int = 8) -> bool:
+    """Return whether the losses at the end of a run are lower than those in every earlier part of it, up to `since`.
+
+    Medians of equal numbers of known losses are compared. Return ``False`` if less than that many are from before
+    step `since`.
+    """
+    rows = [(row.index, row.loss) for row in trace.step_rows() if row.loss is not None]
+    part = max(1, len(rows) // parts)
+    before = [loss for index, loss in rows[:-part] if index < since]
+    medians = [statistics.median(before[at : at + part]) for at in range(len(before) - part + 1)]
+    return bool(medians) and statistics.median([loss for _, loss in rows[-part:]]) < min(medians)

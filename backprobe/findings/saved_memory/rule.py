@@ -6,7 +6,7 @@ checkpointing would save.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...basics.text import size
 from ...records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule
@@ -84,7 +84,7 @@ def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
     return f"{text}; what else is saved is held anyway ({anyway})" if anyway else text
 
 
-def _graph(memory: SavedMemory) -> dict[str, Any]:
+def _graph(memory: SavedMemory) -> dict[str, object]:
     unknown = [{"what": u.what, "count": u.count, "why": u.why} for u in memory.unknown]
     return {
         "backward": memory.backward,

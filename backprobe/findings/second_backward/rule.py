@@ -39,7 +39,12 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     if handed is not None and entry is not None and (handed.file, handed.function) == (entry.file, entry.function):
         handed = None
     sites = sites_of(
-        ("reused", entry), ("reused", around), ("reused", handed), ("freed", reuse.freed_site), ("failed", call.site)
+        ("reused", entry),
+        ("reused", around),
+        ("reused", handed),
+        ("carried", reuse.assigned if new is not None else None),
+        ("freed", reuse.freed_site),
+        ("failed", call.site),
     )
     earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"
     if shared:

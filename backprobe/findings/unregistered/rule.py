@@ -261,7 +261,7 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
     most = max((p.reached for p in trace.parameters if p.trained), default=0)
     roots = {p.root for p in idle} - trained
     alone = roots - {p.root for p in trace.parameters if "." in p.name.removeprefix(f"{p.root}.")}
-    lost = [p for p in idle if p.root in alone and p.reached >= most > 0] or _last_of_all(trace, idle)
+    lost = [p for p in idle if p.root in alone and p.reached >= most > 0] or _untrained_head(trace, idle)
     if not lost or not trained:
         return []
     return [
@@ -278,10 +278,13 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
     ]
 
 
-def _last_of_all(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
-    """Return `idle` if all of it belongs to one leaf module, the last before the loss, with trained modules before it.
+def _untrained_head(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
+    """Return `idle` if it is all parameters of one leaf module, the last one before the loss; otherwise nothing.
 
-    In the middle of a model or at its beginning, such a module may be frozen on purpose.
+    The module must be the last in every backward call, and its model must train at least twice as many other
+    parameters. In the middle of a model or at its beginning, such a module may be frozen on purpose.
+
+    :param idle: parameters that get gradients and that no optimizer holds.
     """
     owners = {p.name.rpartition(".")[0] for p in idle}
     owner = owners.pop() if len(owners) == 1 else ""

@@ -16,8 +16,9 @@ from ..rules import Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The least number of steps of the run, and of those in which updates of each parameter were measured.
-MIN_STEPS, MIN_MEASURED = 50, 15
+#: The least number of steps of the run, of those in which updates of each parameter were measured, and the part of the
+#: run in which the last of these must be. Even on a busy machine they are steps 0, 1, 2, 4, 8, 16, 32 and so on.
+MIN_STEPS, MIN_MEASURED, LAST_PART = 50, 7, 1 / 2
 #: If the loss fell to this share of its first values, the model learns, however small its updates are.
 FALLEN_SHARE = 0.95
 #: Updates that grow by this factor over the run belong to a warm-up.
@@ -48,7 +49,8 @@ def update_too_small(trace: Trace) -> list[Finding]:
     if not seen or steps < MIN_STEPS or "levels" in trace.facts.asked:
         return []
     found = _scheduled(trace, [one for one in seen if one.since], steps)
-    tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since}
+    until = steps * (1 - LAST_PART)
+    tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since and one.until >= until}
     if not tiny or _fell(trace):
         return found
     clipped = _clipped_share(trace)

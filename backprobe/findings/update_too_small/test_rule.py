@@ -13,7 +13,7 @@ from backprobe import Trace
 from backprobe.records import Facts, ParameterStat, ScheduleSeen, Step, TinyUpdates
 from backprobe.traces import Steps, TracedStep
 
-TINY_UPDATES = TinyUpdates("a.weight", 30, 3e-9, 1e-9, 2e-9)
+TINY_UPDATES = TinyUpdates("a.weight", 30, 3e-9, 1e-9, 2e-9, 0, 59)
 
 
 def run(
@@ -60,14 +60,24 @@ def test_clipping_that_leaves_nothing_is_named() -> None:
     "trace",
     [
         run(TINY_UPDATES),
-        run(*(replace(one, steps=14) for one in TINY_UPDATES_OF_ALL)),
+        run(*(replace(one, steps=6) for one in TINY_UPDATES_OF_ALL)),
+        run(*(replace(one, until=29) for one in TINY_UPDATES_OF_ALL)),
         run(*(replace(one, last=2e-8) for one in TINY_UPDATES_OF_ALL)),
         run(*(replace(one, largest=0.0) for one in TINY_UPDATES_OF_ALL)),
         run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 45),
         run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 30 + (2.0,) * 30),
         run(*TINY_UPDATES_OF_ALL, ask="levels"),
     ],
-    ids=["another matrix moves", "few steps", "warm-up", "no update", "short run", "the loss falls", "levels"],
+    ids=[
+        "another matrix moves",
+        "few steps",
+        "not measured later",
+        "warm-up",
+        "no update",
+        "short run",
+        "the loss falls",
+        "levels",
+    ],
 )
 def test_what_is_no_finding(trace: Trace) -> None:
     assert kinds(trace) == []

@@ -16,6 +16,7 @@ from ...ops import OpInfo, info
 from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
+from ..relations.module_backward import without_own_backward
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
 from .rounding import rounding
 
@@ -48,7 +49,12 @@ MIN_FIRST_CALLS = 3
     silenced_by=(GRADIENTS_INVALID,),
 )
 def zero_grads(trace: Trace) -> list[Finding]:
-    """Report one finding for each op whose backward returns zeros.
+    """Report one finding for each op whose backward returns zeros, and that no method should have replaced."""
+    return without_own_backward(trace, _zero_grads(trace))
+
+
+def _zero_grads(trace: Trace) -> list[Finding]:
+    """Return one finding for each op whose backward returns zeros.
 
     A weight of zero stops the gradient too, but only until it is trained itself (low-rank adapters, zero-initialised
     gates): it counts only after three steps of zeros.

@@ -39,23 +39,23 @@ class ActiveBackward:
     scale: float = 1.0
     scale_away: torch.Tensor | None = None
     #: The values of roots on an accelerator, by position among the roots.
-    numbers: dict[int, float] = field(default_factory=dict)
+    root_values: dict[int, float] = field(default_factory=dict)
     watch: NodeHookSet = field(init=False)
     #: Nodes for which a hook on their tensor enters the recorder: it is left before they run.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
     #: Processor seconds of this thread when the call began.
-    ran: float = 0.0
+    thread_seconds: float = 0.0
     #: The node counter when the call began.
     began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
     #: What the call returned: the gradients, for ``autograd.grad``.
-    result: Any = None
-    #: Whether the call was counted before, and its loss added to that of the step.
-    counted: bool = False
+    result: object = None
+    #: Whether the call was counted when it was made, and its loss added to that of the step.
+    was_counted: bool = False
     #: Whether nothing of the forward was recorded: Note [Steps that repeat].
-    repeats: bool = False
+    backward_only: bool = False
 
     @property
     def creates_graph(self) -> bool:

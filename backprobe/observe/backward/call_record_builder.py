@@ -33,23 +33,23 @@ class CallRecordBuilder:
 
     def of(self, running: ActiveBackward) -> PendingCallRecord:
         """Return the record of a finished call, and add the call and its loss to the step."""
-        recorded = self._recorded(running)
+        recorded = self._build(running)
         if running.scale != 1.0:
             recorded.arguments["loss_scale"] = f"{running.scale:g}"
-        elif recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
+        elif recorded.has_trouble and (scale := loss_scale(self._names.frames)) is not None:
             recorded.arguments["loss_scale"] = f"{scale:g}"
-        if running.inside is None and not running.counted:
-            self._steps.backwards.append(recorded.index)
+        if running.inside is None and not running.was_counted:
+            self._steps.call_indices.append(recorded.index)
             if recorded.kind != "autograd.grad":
-                self._steps.losses.ended([root.value for root in recorded.roots], running.scale)
-                self._steps.losses.gave(leaf for _, leaf in running.graph.leaves)
+                self._steps.losses.add_call([root.value for root in recorded.roots], running.scale)
+                self._steps.losses.note_gradients(leaf for _, leaf in running.graph.leaves)
             elif not running.creates_graph and not running.arguments.get("retain_graph"):
-                self._steps.grad_over()
+                self._steps.note_autograd_grad()
         return recorded
 
-    def _recorded(self, running: ActiveBackward) -> PendingCallRecord:
+    def _build(self, running: ActiveBackward) -> PendingCallRecord:
         watch, graph = running.watch, running.graph
-        raised, cause = self._failures.raised(running), Cause()
+        raised, cause = self._failures.raised_record(running), Cause()
         signature = self._signature(running)
         if raised is not None and raised.node is not None:
             node = raised.node
@@ -59,7 +59,7 @@ class CallRecordBuilder:
             self._failures.remember(running)
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         roots = tuple(
-            unscaled(root_record(r, None if n is None else number.get(n), running.numbers.get(at)), running.scale)
+            unscaled(root_record(r, None if n is None else number.get(n), running.root_values.get(at)), running.scale)
             for at, (r, n) in enumerate(zip(running.roots, running.starts, strict=True))
         )
         return PendingCallRecord(
@@ -69,7 +69,7 @@ class CallRecordBuilder:
             arguments={name: describe(value) for name, value in running.arguments.items()},
             roots=roots,
             site=self._names.frames.site(running.spot),
-            seconds=running.ended - running.began - watch.watching,
+            seconds=running.ended - running.began - watch.seconds_in_hooks,
             raised=raised,
             live=running.live,
             signature=signature,
@@ -77,8 +77,8 @@ class CallRecordBuilder:
             times=watch.seconds,
             unmeasured=frozenset(watch.norms.unmeasured),
             bad=watch.norms.bad,
-            bad_nodes=self._second.described(watch.bad_nodes, graph.seqs.__getitem__),
-            bad_seen=self._values.take_bad(),
+            bad_nodes=self._second.with_derivatives(watch.bad_nodes, graph.seqs.__getitem__),
+            nonfinite_results=self._values.take_bad(),
             base=graph.span[0],
             inside=running.inside,
             cause=cause,
@@ -92,7 +92,7 @@ class CallRecordBuilder:
         if ONCE not in text:
             return self._second.derivative(graph.seqs[node])
         users = {s for i, s in enumerate(graph.seqs) if any(edge and edge[0] == node for edge in graph.plan.edges(i))}
-        return self._second.once(users)
+        return self._second.nondifferentiable_maker(users)
 
     def _signature(self, running: ActiveBackward) -> Signature:
         """Return the signature of the measurements.
@@ -105,5 +105,5 @@ class CallRecordBuilder:
             return live.signature
         signature = signature_of(rows)
         if not self._recorder.inspecting:
-            live.signature, live.program = signature, MeasurementPlan(*rows, live.plan)
+            live.signature, live.measurement_plan = signature, MeasurementPlan(*rows, live.plan)
         return signature

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...torch_internals import code_objects, private
 from ...torch_internals.entry_points import EntryPoint, as_list, node_of
@@ -15,6 +15,9 @@ from ..forward.observers import ForwardObservers
 from ..schedule.step_schedule import StepSchedule
 from .calls import BackwardCalls, far_leaves
 from .engine_interceptor import EngineInterceptor
+
+if TYPE_CHECKING:
+    from ...source.caller_frames import Args, Function, Kwargs
 
 
 class CallRouter:
@@ -33,43 +36,40 @@ class CallRouter:
         self._events, self._own = forward.recorder.events, forward.recorder.events.own
 
     @dynamo_passthrough
-    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def run(self, entry: EntryPoint, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         """Call `func`, which `frame` called, and observe it."""
         call = partial(self._recorder.call, func, args, kwargs, frame)
-        mark, way = self._own.begin(), None
+        mark, run_call = self._own.begin(), None
         try:
             arguments = None
-            if not self._rehearses(frame):
+            if not self._is_shape_inference(frame):
                 self._events.backward_begins.emit()
                 arguments = entry.bind(args, kwargs)
             if arguments is not None:
-                way = self._route(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
+                run_call = self._route(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
-        return call() if way is None else way(call)
+        return call() if run_call is None else run_call(call)
 
     @dynamo_passthrough
     def run_engine(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
-    ) -> Any:
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], object]
+    ) -> object:
         """Observe a call of the engine that no function mode saw."""
-        mark, way = self._own.begin(), None
+        mark, run_call = self._own.begin(), None
         try:
-            with private.unseen():
-                if not self._rehearses(frame):
+            with private.disable_function_modes():
+                if not self._is_shape_inference(frame):
                     self._events.backward_begins.emit()
-                    way = self._route(kind, roots, arguments, frame)
+                    run_call = self._route(kind, roots, arguments, frame)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
-        return call() if way is None else way(call)
+        return call() if run_call is None else run_call(call)
 
-    def _rehearses(self, frame: FrameType) -> bool:
-        """Return whether a pipeline makes the call only to learn shapes.
-
-        Such a call is not the script's, and the records of the forward before it are discarded.
-        """
+    def _is_shape_inference(self, frame: FrameType) -> bool:
+        """Return whether a pipeline makes the call only to learn shapes; if so, drop the results of its forward."""
         if not code_objects.in_rehearsal(frame):
             return False
         self._values.flush()
@@ -78,21 +78,21 @@ class CallRouter:
 
     def _route(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
-    ) -> Callable[[Callable[[], Any]], Any] | None:
-        """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
+    ) -> Callable[[Callable[[], object]], object] | None:
+        """Count or prepare a call from `roots`. Return the function that runs it; ``None``: call it as it is."""
         nested = bool(self._state.running_calls)
-        if self._steps.stepped and not nested:
+        if self._steps.has_stepped and not nested:
             self._steps.finish()
         compiles = private.compiles_backward()
         if self._state.calls_to_engine and not (compiles or nested or self._recorder.recording):
             return None
         if compiles or not self._recorder.recording:
-            self._calls.compiled += compiles
-            adds = kind != "autograd.grad"
-            self._calls.count_only(roots, nested, self._steps.some_held() if adds else None)
-            if adds and not nested and not compiles:
-                self._steps.losses.gives(far_leaves(walk([node_of(root) for root in roots], Plans())))
+            self._calls.compiled_calls += compiles
+            accumulates = kind != "autograd.grad"
+            self._calls.count_call(roots, nested, self._steps.sample_parameters() if accumulates else None)
+            if accumulates and not nested and not compiles:
+                self._steps.losses.note_unobserved_call(far_leaves(walk([node_of(root) for root in roots], Plans())))
             if not compiles or nested:
                 return None
-            return partial(self._interceptor.in_one, kind, roots, arguments, frame)
-        return partial(self._calls.watched, partial(self._calls.begin, kind, roots, arguments, frame))
+            return partial(self._interceptor.run_compiled, kind, roots, arguments, frame)
+        return partial(self._calls.run_observed, partial(self._calls.begin, kind, roots, arguments, frame))

@@ -36,7 +36,7 @@ _clock = time.perf_counter
 MAX_SENTINELS, MAX_SENTINEL_ELEMENTS = 4, 1 << 16
 
 
-def far_leaves(graph: LiveGraph) -> list[Any]:
+def far_leaves(graph: LiveGraph) -> list[torch.Tensor]:
     """Return some small leaves of `graph`, far from its roots."""
     far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= MAX_SENTINEL_ELEMENTS]
     return far[:MAX_SENTINELS]
@@ -48,9 +48,9 @@ def loss_value(root: object) -> float | None:
         return None
     try:
         here = None if private.is_partial(root) else private.local(root)
-        if here is None or here.layout is not torch.strided or private.hands_off(here, past_ours=True):
+        if here is None or here.layout is not torch.strided or private.is_unsafe_to_read(here, ignores_our_modes=True):
             return None
-        with private.undispatched():
+        with private.hide_from_dispatch_modes():
             return float(here.item())
     except Exception:  # a subclass may have no value, or raise anything when asked for it
         return None
@@ -62,7 +62,7 @@ def all_finite(values: Sequence[float | None]) -> bool:
 
 
 class BackwardCalls:
-    """Observes backward calls, including nested ones, and passes them to the callbacks that evaluate them.
+    """Observes backward calls, including nested ones, and emits the record of each.
 
     :param builder: makes the record of a call that is over.
     :param later: fetches numbers from accelerators.
@@ -85,12 +85,12 @@ class BackwardCalls:
         #: The number of calls so far.
         self.count = 0
         #: Sequence numbers of nodes whose tensors have hooks of the user.
-        self._hooked: set[int] = set()
-        #: Whether any call was made with ``create_graph``.
-        self.second_order = False
-        self.between = NodeCountHistory()
+        self._hooked_seqs: set[int] = set()
+        #: Whether any recorded call was made with ``create_graph``.
+        self.has_second_order = False
+        self.node_counts = NodeCountHistory()
         #: Calls whose backward ``compiled_autograd`` compiled: their nodes get no hooks.
-        self.compiled = 0
+        self.compiled_calls = 0
 
     @property
     def running(self) -> list[int]:
@@ -108,16 +108,16 @@ class BackwardCalls:
 
     def hook_registered(self, node: torch.autograd.graph.Node) -> None:
         """Remember that the user's code registered a hook on the tensor that `node` made."""
-        self._hooked.add(node._sequence_nr())
-        if len(self._hooked) > 100_000:
-            self._hooked.clear()
+        self._hooked_seqs.add(node._sequence_nr())
+        if len(self._hooked_seqs) > 100_000:
+            self._hooked_seqs.clear()
 
     def leave(self) -> None:
         """Forget the parent's running calls, in a forked child."""
         self._state.running_calls.clear()
 
     @dynamo_passthrough
-    def watched(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], Any]) -> Any:
+    def run_observed(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], object]) -> object:
         """Make `call` and observe it.
 
         `begin` gives its ``ActiveBackward``. Errors of backprobe are counted; the exception of the call is raised to
@@ -125,7 +125,7 @@ class BackwardCalls:
         """
         running, mark = None, self._own.begin()
         try:
-            with private.unprofiled():
+            with private.hide_from_profiler():
                 running = begin()
         except Exception as error:
             self._events.fault(self, error)
@@ -140,22 +140,22 @@ class BackwardCalls:
         finally:
             running.ended = _clock()
             try:
-                with private.unprofiled():
+                with private.hide_from_profiler():
                     self._end(running)
             except Exception as error:
                 self._events.fault(self, error)
         return result
 
-    def passes(self, entry: EntryPoint, roots: Sequence[object], leaves: list[torch.Tensor]) -> int:
-        """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
+    def count_debugged_call(self, entry: EntryPoint, roots: Sequence[object], leaves: list[torch.Tensor]) -> int:
+        """Count a call to `leaves` that a debugger runs and that is not recorded. Return the index of its step."""
         self._events.backward_begins.emit()
         nested, steps = bool(self._state.running_calls), self._steps
-        if steps.stepped and not nested:
+        if steps.has_stepped and not nested:
             steps.finish()
-        self.count_only(roots, nested, leaves if entry.kind != "autograd.grad" else None)
+        self.count_call(roots, nested, leaves if entry.kind != "autograd.grad" else None)
         return steps.index
 
-    def explained(
+    def error_record(
         self,
         entry: EntryPoint,
         args: object,
@@ -171,13 +171,13 @@ class BackwardCalls:
         arguments = entry.bind(args, kwargs)
         if arguments is None:
             return None
-        running = self.raised(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
+        running = self.unrecorded_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
         try:
             return self._builder.of(running)
         finally:
             running.free()
 
-    def raised(
+    def unrecorded_call(
         self,
         kind: str,
         roots: Sequence[object],
@@ -186,23 +186,24 @@ class BackwardCalls:
         error: BaseException | None,
         ran: Sequence[int] | None,
     ) -> ActiveBackward:
-        """Return the state of a call that was only counted, and that is over or has raised.
+        """Return the state of a call that was counted and not recorded, to make a record of it after the fact.
 
-        :param ran: the nodes that have run; ``None`` to find them out.
+        :param error: the error that it raised, if it raised.
+        :param ran: the nodes that have run; ``None``: infer them from the error.
         """
-        running = self._running(kind, roots, arguments, frame)
-        running.index, running.error, running.counted = max(self.count - 1, 0), error, True
+        running = self._new_call(kind, roots, arguments, frame)
+        running.index, running.error, running.was_counted = max(self.count - 1, 0), error, True
         running.began = running.ended = _clock()
         if running.scale_away is not None:  # something is wrong: that may wait
             running.scale = self._steps.losses.scale_of(roots)
         graph = running.graph
         running.watch = NodeHookSet(graph.nodes, graph.plan, (), self._hooks, MeasurementMode(False))
         if ran is None and error is not None:
-            ran = executed_nodes(graph, running.live.needed, error, self.between.over_at)
-        running.watch.unwatched(ran or ())
+            ran = executed_nodes(graph, running.live.needed, error, self.node_counts.last_end)
+        running.watch.set_order(ran or ())
         return running
 
-    def flush(self, running: ActiveBackward) -> None:
+    def flush_values(self, running: ActiveBackward) -> None:
         """Measure the pending values of the call's forward."""
         self._values.flush(running.graph)
 
@@ -214,47 +215,49 @@ class BackwardCalls:
             return self._begin(kind, roots, arguments, frame)
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether a call with a known graph can be recorded without its forward."""
-        first_order = not (self.second_order or self._hooked or self._regions.known)
-        return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran.listeners)
+    def can_record_backward_only(self) -> bool:
+        """Return whether a call whose graph is known can be recorded without its forward (Note [Steps that repeat])."""
+        first_order = not (self.has_second_order or self._hooked_seqs or self._regions.known)
+        return first_order and not (
+            self.layouts.compiled_layouts or self.compiled_calls or self._events.node_ran.listeners
+        )
 
-    def repeated(
+    def known_call(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
     ) -> ActiveBackward | None:
-        """Return the state of an outermost call of which only the backward is recorded.
+        """Return the state of an outermost call whose graph equals a known layout, to record only its backward.
 
-        Returns ``None`` if its graph equals none of the last ones.
+        Returns ``None`` if the graph equals none, or with ``create_graph``.
         """
         if arguments.get("create_graph"):
             return None
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
-        live = self.layouts.known(graph, needed_nodes(kind, arguments, graph))
+        live = self.layouts.repeated_layout(graph, needed_nodes(kind, arguments, graph))
         if live is None:
             return None
-        running = self._made(kind, roots, arguments, frame, starts, graph, live)
-        running.repeats = True
+        running = self._call_on_graph(kind, roots, arguments, frame, starts, graph, live)
+        running.backward_only = True
         return running
 
-    def begin_repeated(self, running: ActiveBackward) -> ActiveBackward:
-        """Register hooks on the graph of a repeated call."""
+    def begin_backward_only(self, running: ActiveBackward) -> ActiveBackward:
+        """Register hooks on the graph of a call that ``known_call`` returned."""
         with uncollected():
             if running.kind != "autograd.grad":
-                self._steps.writes([v for _, v in running.graph.leaves])
+                self._steps.begin_accumulating_call([v for _, v in running.graph.leaves])
                 running.step = self._steps.index
             self._attach(running, None)
-            self._goes_on(running)
+            self._mark_begin(running)
         return running
 
     def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
-        running = self._running(kind, roots, arguments, frame)
+        running = self._new_call(kind, roots, arguments, frame)
         nested = running.inside is not None
         if not nested and kind != "autograd.grad":
-            self._steps.writes([v for _, v in running.graph.leaves])
+            self._steps.begin_accumulating_call([v for _, v in running.graph.leaves])
             running.step = self._steps.index
         self._values.flush(running.graph)
-        self.second_order = self.second_order or running.creates_graph
+        self.has_second_order = self.has_second_order or running.creates_graph
         self._events.graph_walked.emit(running, frame)
         try:
             self._events.backward_attaching.emit(running)
@@ -263,27 +266,31 @@ class BackwardCalls:
             self._events.backward_detaching.emit(running)  # leaves no hook of ours registered
             raise
         self._names.modules.enter_backward(True)
-        self._goes_on(running)
+        self._mark_begin(running)
         if not nested:
-            self.between.as_many()
+            self.node_counts.begin_call()
         return running
 
-    def _goes_on(self, running: ActiveBackward) -> None:
+    def _mark_begin(self, running: ActiveBackward) -> None:
         self.count += 1
         self._state.running_calls.append(running.index)
-        running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
+        running.began, running.thread_seconds, running.began_at = (
+            _clock(),
+            time.thread_time(),
+            private.next_sequence_nr(),
+        )
 
-    def _running(
+    def _new_call(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
     ) -> ActiveBackward:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self._state.recorded_from:
-            self.layouts.assume(graph, self.between.bounds)
+            self.layouts.infer_lines(graph, self.node_counts.call_ends)
         live = self.layouts.get(graph, needed_nodes(kind, arguments, graph))
-        return self._made(kind, roots, arguments, frame, starts, graph, live)
+        return self._call_on_graph(kind, roots, arguments, frame, starts, graph, live)
 
-    def _made(
+    def _call_on_graph(
         self,
         kind: str,
         roots: Sequence[object],
@@ -294,7 +301,7 @@ class BackwardCalls:
         live: LiveLayout,
     ) -> ActiveBackward:
         losses = self._steps.losses
-        away = losses.scale_away(roots)
+        away = losses.accelerator_scale(roots)
         return ActiveBackward(
             kind,
             arguments,
@@ -311,15 +318,15 @@ class BackwardCalls:
             away,
         )
 
-    def count_unobserved(self, count: int) -> None:
+    def count_fast_path_calls(self, count: int) -> None:
         """Count `count` calls that took the fast path."""
         self.count += count
 
-    def count_only(
+    def count_call(
         self,
         roots: Sequence[object],
         nested: bool,
-        leaves: list[object] | None,
+        leaves: list[torch.Tensor] | None,
         values: Sequence[float | None] | None = None,
     ) -> None:
         """Count a call whose nodes are not recorded, and its loss.
@@ -330,13 +337,13 @@ class BackwardCalls:
         steps = self._steps
         if not nested:
             if leaves is not None:
-                steps.writes(leaves)
+                steps.begin_accumulating_call(leaves)
                 losses, known = steps.losses, map(loss_value, roots) if values is None else values
                 scale = losses.scale_of(roots, False)
                 numbers = [value / scale for value in known if value is not None]
-                losses.ended(numbers, scale, losses.away(roots) if len(numbers) < len(roots) else ())
-                losses.gave(leaves[::-1])
-            steps.backwards.append(self.count)
+                losses.add_call(numbers, scale, losses.accelerator_losses(roots) if len(numbers) < len(roots) else ())
+                losses.note_gradients(leaves[::-1])
+            steps.call_indices.append(self.count)
         self.count += 1
 
     def _python_nodes(self, running: ActiveBackward) -> PythonNodes | None:
@@ -351,10 +358,12 @@ class BackwardCalls:
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
-        if self._hooked:
-            before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        mode = MeasurementMode(recorder.inspecting, self._inspections.used_to_it, running.creates_graph)
-        running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, mode, running.live.program, python)
+        if self._hooked_seqs:
+            before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked_seqs)
+        mode = MeasurementMode(recorder.inspecting, self._inspections.has_only_bad_values, running.creates_graph)
+        running.watch = NodeHookSet(
+            graph.nodes, graph.plan, before, self._hooks, mode, running.live.measurement_plan, python
+        )
         running.watch.on_error = self._hook_failed
         running.watch.start(self._node_callback(running))
 
@@ -364,21 +373,21 @@ class BackwardCalls:
         self._recorder.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self._state.running_calls.pop()
-        self._fetch(running)
+        self._fetch_numbers(running)
         self.layouts.unshaped += watch.unshaped
-        if not running.repeats:
+        if not running.backward_only:
             self._events.backward_detaching.emit(running)
             self._names.modules.enter_backward(bool(self._state.running_calls))
-        self._hand_on(running)
+        self._emit_record(running)
         self._events.reset_shared_faults()
         if running.creates_graph and self._recorder.is_here():
-            self.second.note(running)
-            self._recorder.made_by(running.spot, running.kind)
+            self.second.record_nodes(running)
+            self._recorder.attribute_nodes(running.spot, running.kind)
         self._recorder.skip_nodes()
         if running.inside is None:
-            self.between.over()
-        hooked, inside, times = len(watch.order), watch.watching, watch.times
-        stalled = mark[0] - running.began - (mark[2] - running.ran)
+            self.node_counts.end_call()
+        hooked, inside, times = len(watch.order), watch.seconds_in_hooks, watch.times
+        stalled = mark[0] - running.began - (mark[2] - running.thread_seconds)
         del watch
         running.free()
         if not self._own.per_node and not self._state.running_calls:
@@ -387,26 +396,27 @@ class BackwardCalls:
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stalled)
 
-    def _fetch(self, running: ActiveBackward) -> None:
+    def _fetch_numbers(self, running: ActiveBackward) -> None:
         """Fetch the numbers of a call that are on an accelerator, with one wait: Note [Nothing waits]."""
         known = ((at, number_of_root(root)) for at, root in enumerate(running.roots))
         numbers = {at: number for at, number in known if number is not None}
         away = running.scale_away
         others = [*numbers.values(), *([] if away is None else [away.detach().reshape(())])]
-        norms = [running.watch.norms, *(() if running.repeats else self._values.outside.measured())]
-        with private.undispatched():
+        norms = [running.watch.norms, *(() if running.backward_only else self._values.nongraph.norms_to_fetch())]
+        with private.hide_from_dispatch_modes():
             found = flush_together(norms, others, self._later)
-        running.numbers = dict(zip(numbers, found, strict=False))
+        running.root_values = dict(zip(numbers, found, strict=False))
         if away is not None and found and found[-1] > 0:
             running.scale = found[-1]
 
-    def _hand_on(self, running: ActiveBackward) -> None:
+    def _emit_record(self, running: ActiveBackward) -> None:
         fine = running.error is None and not running.watch.norms.bad
-        if running.repeats and fine:
+        if running.backward_only and fine:
             self._events.backward_repeated.emit(running, self._builder.of(running))
             return
-        if running.repeats:
-            self.layouts.assume(running.graph, self.between.bounds)  # an explanation of the failure needs source lines
+        if running.backward_only:
+            # An explanation of the failure needs source lines.
+            self.layouts.infer_lines(running.graph, self.node_counts.call_ends)
         self._events.backward_returned.emit(running)
         recorded = self._builder.of(running)
         self._events.backward_recorded.emit(running, recorded)
@@ -414,7 +424,7 @@ class BackwardCalls:
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
 
-    def _node_callback(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
+    def _node_callback(self, running: ActiveBackward) -> Callable[[int, object, object], None] | None:
         """Return the callback that emits each node that ran; ``None`` if the event has no listeners."""
         if not self._events.node_ran.listeners:
             return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...basics.torch_texts import WANTED
 from ...records import FailedAllocation
@@ -14,6 +15,9 @@ from ...torch_internals import private, storage_ids
 from ...torch_internals.walk import LiveGraph
 from ..forward.naming import Naming
 from .active_backward import ActiveBackward
+
+if TYPE_CHECKING:
+    import torch
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -28,7 +32,7 @@ def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: 
     :param frame: called from the script's frames, whose variables hold tensors too.
     """
     models = [model for _, model in names.modules.models()]
-    with private.unseen():
+    with private.disable_function_modes():
         saved = _saved(running.graph, Holders(frame, names.frames, models))
     parameters = {id(p): p for model in models for p in model.parameters()}.values()
     return FailedAllocation(
@@ -56,7 +60,7 @@ def _saved(graph: LiveGraph, holders: Holders) -> tuple[tuple[int, int], ...]:
     return tuple(found.most_common())
 
 
-def _bytes(tensors: Any) -> int:
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Return the bytes of the storages of `tensors`, each once; those whose memory cannot be read count as nothing."""
     found: dict[int, int] = {}
     for tensor in tensors:

@@ -12,9 +12,8 @@ import torch
 from ...basics.torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
-from ...source.assignments import used_before
 from ...source.definitions import function_called, returns_at
-from ...source.frames import CodeLocation, variables
+from ...source.frames import CodeLocation
 from ...source.tracebacks import of_handler
 from ...torch_internals import private
 from ..forward.observers import ForwardObservers
@@ -22,6 +21,7 @@ from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
 from ..schedule.step_schedule import StepSchedule
 from .active_backward import ActiveBackward
+from .carried_results import lines_that_carry
 from .failed_allocations import failed_allocation
 from .layouts import LiveLayout
 from .pending_call_record import Cause
@@ -30,7 +30,7 @@ from .pending_call_record import Cause
 class _FinishedCall(NamedTuple):
     """A call that is over, the lowest sequence number of its graph, and the node counter at its end.
 
-    ``live`` is the layout of its graph; ``None`` if its nodes are not known.
+    ``live`` is the layout of its graph; ``None`` if its nodes are not known. ``retained``: it did not free its graph.
     """
 
     call: int
@@ -39,6 +39,7 @@ class _FinishedCall(NamedTuple):
     live: LiveLayout | None
     base: int
     counter: int
+    retained: bool = False
 
     def ran(self, seq: int) -> bool:
         """Return whether node `seq` belonged to its graph; if the graph is not known, whether it may have."""
@@ -53,15 +54,14 @@ class Failures:
     def __init__(self, forward: ForwardObservers, schedule: StepSchedule) -> None:
         self._names, self._frames, self._regions = forward.names, forward.frames, forward.regions
         self._recorder, self._state, self._scanner = forward.recorder, schedule.state, schedule.scanner
-        self._past: deque[_FinishedCall] = deque(maxlen=1024)
+        self._finished_calls: deque[_FinishedCall] = deque(maxlen=1024)
 
     def remember(self, running: ActiveBackward) -> None:
-        """Remember a finished call that freed its graph: a later call may go through the same graph again."""
+        """Remember a finished call: a later call may go through the same graph again."""
         kept = running.arguments.get("retain_graph")
-        if running.creates_graph if kept is None else kept:
-            return
-        seen = (running.live, running.graph.span[0], private.next_sequence_nr())
-        self._past.append(_FinishedCall(running.index, running.step, running.spot, *seen))
+        retained = bool(running.creates_graph if kept is None else kept)
+        seen = (running.live, running.graph.span[0], private.next_sequence_nr(), retained)
+        self._finished_calls.append(_FinishedCall(running.index, running.step, running.spot, *seen))
 
     def remember_unrecorded(
         self, index: int, step: int, spot: CodeLocation | None, base: int, counter: int | None = None
@@ -71,11 +71,11 @@ class Failures:
         :param base: the node counter at which the new part of its graph begins.
         :param counter: the node counter when the call was made; the current one by default.
         """
-        self._past.append(
+        self._finished_calls.append(
             _FinishedCall(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
         )
 
-    def raised(self, running: ActiveBackward) -> Raised | None:
+    def raised_record(self, running: ActiveBackward) -> Raised | None:
         """Return the record of the exception that the call raised, with the node that raised it."""
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
@@ -91,7 +91,7 @@ class Failures:
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
-        return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.counted)
+        return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.was_counted)
 
     def _backward_of(self, nodes: list[torch.autograd.graph.Node], node: int | None, text: str) -> Site | None:
         """Return the user's line that the error refers to.
@@ -114,14 +114,14 @@ class Failures:
         The cause is an in-place write, an earlier call that freed the graph, or the holders of memory.
         """
         if IN_PLACE in text:
-            return self._mutated(node, text, running)
+            return self._mutation_cause(node, text, running)
         if FREED in text:
             return Cause(reuse=self._reuse(node, running))
         if OUT_OF_MEMORY.search(text):
             return Cause(allocation=failed_allocation(text, running, self._names, sys._getframe(1)))
         return Cause()
 
-    def _mutated(self, node: int, text: str, running: ActiveBackward) -> Cause:
+    def _mutation_cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
         noted = self._recorder.recording and seq >= self._state.recorded_from
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
@@ -144,37 +144,33 @@ class Failures:
             failed = self._frames.site(running.spot)
             write = inferred_write(mutated, tensor, seq, failed, self._scanner.latest(), writes, self._frames)
             mutated = replace(mutated, write=write)
-        return Cause(mutated, weight or (called or [""])[0], region)
+        earlier = self._reuse(node, running, retained=True)
+        if earlier is not None and earlier.node is None:
+            earlier = None  # both calls run the same graph: no result is carried from one to the other
+        return Cause(mutated, weight or (called or [""])[0], region, earlier)
 
-    def _reuse(self, node: int, running: ActiveBackward) -> Reuse | None:
-        """Return the earlier call that ran `node`, and the edge at which the new graph enters the old one."""
+    def _reuse(self, node: int, running: ActiveBackward, retained: bool = False) -> Reuse | None:
+        """Return the earlier call that ran `node`, and the edge at which the new graph enters the old one.
+
+        :param retained: calls that did not free their graph count, too.
+        """
         seqs = running.graph.seqs
         seq = seqs[node]
-        for past in reversed(self._past):
-            if past.call == running.index or not past.ran(seq):
+        for past in reversed(self._finished_calls):
+            if past.call == running.index or not past.ran(seq) or (past.retained and not retained):
                 continue
-            first = _entry(node, running, past.counter)
+            first = _entry_edge(node, running, past.counter)
             site = self._frames.site(past.spot)
             if first is None:
                 roots = seqs[: len({id(start) for start in running.starts if start is not None})]
                 shared = not any(map(past.ran, roots))
                 return Reuse(past.call, site, past.step, None, node, shared)
-            return Reuse(past.call, site, past.step, *first, carried=self._carried(running.graph.nodes[first[1]]))
-        return None
-
-    def _carried(self, old: object) -> Site | None:
-        """Return the line of a running function which used the variable that holds the result of node `old`."""
-        frame = self._frames.first(sys._getframe(1))
-        while frame is not None:
-            for name, value in variables(frame).items() if self._frames.is_user(frame.f_code) else ():
-                if type(value) is torch.Tensor and value.grad_fn is old:
-                    at = self._frames.site((frame.f_code, frame.f_lasti))
-                    return used_before(at, name) if at is not None else None
-            frame = frame.f_back
+            lines = lines_that_carry(first[1], running, self._names)
+            return Reuse(past.call, site, past.step, *first, False, *lines)
         return None
 
 
-def _entry(node: int, running: ActiveBackward, counter: int) -> tuple[int, int] | None:
+def _entry_edge(node: int, running: ActiveBackward, counter: int) -> tuple[int, int] | None:
     """Return the edge at which new nodes enter an old graph.
 
     It is the oldest node made from `counter` on that leads to `node`, with the older node that it passes gradients to.

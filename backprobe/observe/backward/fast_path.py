@@ -24,7 +24,7 @@ from .calls import BackwardCalls
 
 _Tensor, _frame, _next = torch.Tensor, sys._getframe, private.next_sequence_nr
 _clock, _ran = time.perf_counter, time.thread_time
-_function_modes, _hands_off, _profiled = private.mode_depth, private.hands_off, private.profiled
+_function_modes, _hands_off, _profiled = private.mode_depth, private.is_unsafe_to_read, private.profiled
 _level, _dispatch_modes, _tracing = private.transform_level, private.dispatch_modes, private.jit_tracing
 #: Calls whose places are remembered.
 MAX_REMEMBERED_CALLS = 64
@@ -44,28 +44,30 @@ SAMPLE_AT, LONG_STEP_SAMPLE_INTERVAL = 9, 4
 
 
 class FastPath:
-    """Accounts for calls that took the fast path and are not counted yet."""
+    """Checks and collects the calls of fast-path steps, until ``take_calls`` passes them on to be counted."""
 
     def __init__(self, calls: BackwardCalls, steps: StepWatch, budget: Budget, events: Events) -> None:
-        self._calls, self._between = calls, calls.between
+        self._calls, self._node_counts = calls, calls.node_counts
         self._steps, self._budget, self._events = steps, budget, events
         #: Their number, and the node counter at the end of the call before the last.
-        self.count, self.base = 0, 0
+        self.count, self.counter_before = 0, 0
         #: The number of all such calls, by which those to be timed or sampled are picked.
-        self._ever = 0
+        self._total = 0
         #: The seconds that each call costs.
-        self.seconds = 0.0
+        self.seconds_per_call = 0.0
         #: For each of the last calls: the step, the node counters before and after it, and the place.
         self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=MAX_REMEMBERED_CALLS)
 
-    def lets_pass(self, roots: Any, args: Any, kwargs: Any) -> bool:
-        """Return whether a call from `roots` needs no more work. If the answer is ``False``, nothing has been done."""
-        between, now, begin, budget = self._between, _next(), None, self._budget
-        steps, adds, value = self._steps, kwargs.get("accumulate_grad", False), None
-        if self._ever % TIMED_CALL_INTERVAL == 1:
+    def take(self, roots: Any, args: Any, kwargs: Any) -> bool:
+        """Let a call from `roots` take the fast path, if it can, and return whether it does."""
+        node_counts, now, begin, budget = self._node_counts, _next(), None, self._budget
+        steps, accumulates, value = self._steps, kwargs.get("accumulate_grad", False), None
+        if self._total % TIMED_CALL_INTERVAL == 1:
             begin, end = (_ran(), _clock()), 0.0
         try:
-            if now - between.over_at not in between.sizes or len(roots) != 1 or args[2]:  # the call makes a graph
+            if now - node_counts.last_end not in node_counts.known_counts or len(roots) != 1:
+                return False
+            if args[2]:  # create_graph
                 return False
             root = roots[0]
             if type(root) is not _Tensor or _function_modes() or _profiled():
@@ -75,42 +77,42 @@ class FastPath:
                     return False
                 value = root.item()
                 if value - value != 0.0:
-                    if not budget.only_counts:
+                    if not budget.only_counts_bad_losses:
                         return False
-                    budget.count_bad_loss(steps.index)
-                elif budget.only_counts:
-                    budget.good_loss()
+                    budget.count_undiagnosed_loss(steps.index)
+                elif budget.only_counts_bad_losses:
+                    budget.note_finite_loss()
             elif _hands_off(root):
                 return False
-            if adds and steps.tells and not steps.room:
+            if accumulates and steps.defers_records and not steps.calls_left:
                 return False
             frame: Any = _frame(4)  # above us: the interceptor, the engine's replacement, ``autograd.backward``
             if frame.f_code is code_objects.TENSOR_BACKWARD:
                 frame = frame.f_back
-            self._latest.append((steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
-            if self._ever % TIMED_CALL_INTERVAL == SAMPLE_AT or (
-                budget.long_steps and self._ever % LONG_STEP_SAMPLE_INTERVAL == 0
+            self._latest.append((steps.index, node_counts.last_end, now, frame.f_code, frame.f_lasti))
+            if self._total % TIMED_CALL_INTERVAL == SAMPLE_AT or (
+                budget.long_steps and self._total % LONG_STEP_SAMPLE_INTERVAL == 0
             ):
-                self._show(root)
-            if steps.tells:
-                steps.room -= adds
-                noted = steps.losses.noted(value, roots) if adds else NotedLoss()
-                steps.noted.append((steps.index, self._calls.count + self.count, noted))
+                self._emit_sample(root)
+            if steps.defers_records:
+                steps.calls_left -= accumulates
+                noted = steps.losses.noted_loss(value, roots) if accumulates else NotedLoss()
+                steps.noted_calls.append((steps.index, self._calls.count + self.count, noted))
             if begin is not None:
                 end = _clock()
         except Exception as error:
             if not isinstance(error, RuntimeError):  # the value is no number
                 self._events.fault(self, error)
             return False
-        steps.called = True
+        steps.has_fast_path_call = True
         self.count += 1
-        self._ever += 1
-        self.base, between.over_at = between.over_at, now
+        self._total += 1
+        self.counter_before, node_counts.last_end = node_counts.last_end, now
         if begin is not None:
             self._update_cost(begin, end)
         return True
 
-    def _show(self, root: object) -> None:
+    def _emit_sample(self, root: object) -> None:
         begin = _clock()
         self._events.root_sampled.emit(root)
         self._events.own.clocked += _clock() - begin
@@ -123,10 +125,10 @@ class FastPath:
         """
         here = min(_clock() - begin[1], _ran() - begin[0])
         look = min(end - begin[1], here)
-        taken, usual = CALL_COST_FACTOR * (here - look) + LOSS_COST_FACTOR * look, self.seconds
-        self.seconds = usual + 0.2 * (min(taken, MAX_COST_GROWTH * usual) - usual) if usual else taken
+        taken, usual = CALL_COST_FACTOR * (here - look) + LOSS_COST_FACTOR * look, self.seconds_per_call
+        self.seconds_per_call = usual + 0.2 * (min(taken, MAX_COST_GROWTH * usual) - usual) if usual else taken
 
-    def take(self) -> tuple[int, list[tuple[int, int, int, CodeLocation]]]:
+    def take_calls(self) -> tuple[int, list[tuple[int, int, int, CodeLocation]]]:
         """Return and reset the number of calls that took the fast path.
 
         For the latest of them, also return their steps, the node counters between which their graphs were made, and
@@ -135,5 +137,5 @@ class FastPath:
         count, self.count = self.count, 0
         latest = [(step, base, now, (code, at)) for step, base, now, code, at in self._latest]
         self._latest.clear()
-        self._between.have_been([now for _, _, now, _ in latest])
+        self._node_counts.add_ends([now for _, _, now, _ in latest])
         return count, latest

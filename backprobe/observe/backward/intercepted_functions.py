@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +23,10 @@ from .call_router import CallRouter
 from .calls import BackwardCalls
 from .pending_call_record import PendingCallRecord
 
+if TYPE_CHECKING:
+    from ...source.caller_frames import Args, Function, Kwargs
+    from ..forward.torch_call_recorder import Handler
+
 #: Functions that expose the memory of a tensor.
 _MEMORY_EXPORTS = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
 
@@ -34,19 +38,19 @@ class DebuggedCall:
     recorder: TorchCallRecorder
     calls: BackwardCalls
     entry: EntryPoint
-    function: Any
-    args: Any
-    kwargs: Any
-    frame: Any
+    function: Function
+    args: Args
+    kwargs: Kwargs
+    frame: FrameType
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Make the call."""
         return self.recorder.call(self.function, self.args, self.kwargs, self.frame)
 
-    def begins(self, roots: Sequence[object], leaves: list[torch.Tensor]) -> int | None:
-        """Count the call, which begins at `roots` and goes to `leaves`. Returns the training step, if it is known."""
+    def begin(self, roots: Sequence[object], leaves: list[torch.Tensor]) -> int | None:
+        """Count the call, from `roots` to `leaves`. Return the index of the training step; ``None`` if that failed."""
         try:
-            return self.calls.passes(self.entry, roots, leaves)
+            return self.calls.count_debugged_call(self.entry, roots, leaves)
         except Exception as error:
             self.recorder.events.fault(self, error)
             return None
@@ -57,9 +61,9 @@ class DebuggedCall:
         if arguments is not None:
             self.args, self.kwargs = (), {**arguments, "retain_graph": True}
 
-    def explained(self, error: BaseException, ran: Sequence[int]) -> PendingCallRecord | None:
+    def error_record(self, error: BaseException, ran: Sequence[int]) -> PendingCallRecord | None:
         """Return the record of the call after it raised."""
-        return self.calls.explained(self.entry, self.args, self.kwargs, self.frame, error, ran)
+        return self.calls.error_record(self.entry, self.args, self.kwargs, self.frame, error, ran)
 
 
 class InterceptedFunctions:
@@ -73,10 +77,10 @@ class InterceptedFunctions:
         self._recorder, self._names, self._steps, self._calls = recorder, forward.names, steps, calls
         self._router, self._events = router, recorder.events
         #: Whether the handlers do more than call the function, and in which process.
-        self.on = False
+        self.is_on = False
         self.pid = os.getpid()
         #: A debugger that runs backward calls; they are not recorded then.
-        self.around: Callable[[DebuggedCall], Any] | None = None
+        self.debugger: Callable[[DebuggedCall], object] | None = None
         for entry in entry_points():
             recorder.special[entry.function] = self._entry_point(entry)
         for function in _MEMORY_EXPORTS:
@@ -84,8 +88,8 @@ class InterceptedFunctions:
         recorder.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
         recorder.special[torch.Tensor.register_hook] = self._register_hook
         recorder.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
-        recorder.special[torch.Tensor.grad.__set__] = self._put_grad  # type: ignore[attr-defined]
-        recorder.special[torch.Tensor.data.__set__] = self._put_data  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.grad.__set__] = self._set_grad  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.data.__set__] = self._set_data  # type: ignore[attr-defined]
         recorder.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         recorder.special[private.set_grad_enabled] = self._set_grad_mode
         if UPDATE_SCALE is not None:
@@ -95,28 +99,28 @@ class InterceptedFunctions:
 
     def start(self) -> None:
         """Begin to observe the intercepted functions in this process."""
-        self.on, self.pid = True, os.getpid()
+        self.is_on, self.pid = True, os.getpid()
 
     def stop(self) -> None:
         """Only call the functions from now on."""
-        self.on = False
+        self.is_on = False
 
     def leave(self) -> None:
         """Only call the functions from now on, in a forked child."""
-        self.on, self.pid = False, os.getpid()
+        self.is_on, self.pid = False, os.getpid()
 
-    def debug_with(self, around: Callable[[DebuggedCall], object]) -> None:
+    def debug_with(self, debugger: Callable[[DebuggedCall], object]) -> None:
         """Let a debugger run the backward calls: `around` makes each, and it is not recorded."""
-        self.around = around
+        self.debugger = debugger
 
     @dynamo_passthrough
-    def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
-        def call(func: object, args: object, kwargs: object, frame: FrameType) -> Any:
+    def _entry_point(self, entry: EntryPoint) -> Handler:
+        def call(func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
             if os.getpid() != self.pid:
                 return self._recorder.call(func, args, kwargs, frame)
-            if self.around is not None:
-                return self.around(DebuggedCall(self._recorder, self._calls, entry, func, args, kwargs, frame))
-            if not self.on:
+            if self.debugger is not None:
+                return self.debugger(DebuggedCall(self._recorder, self._calls, entry, func, args, kwargs, frame))
+            if not self.is_on:
                 return self._recorder.call(func, args, kwargs, frame)
             self._recorder.handling += 1
             try:
@@ -127,42 +131,42 @@ class InterceptedFunctions:
         return call
 
     @dynamo_passthrough
-    def _register_hook(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _register_hook(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
             self._events.hook_registered.emit(tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
         return self._recorder.call(func, args, kwargs, frame)
 
-    def _safely(self, note: Callable[..., None], *given: object) -> None:
+    def _safely(self, function: Callable[..., None], *given: object) -> None:
         """Call `note`; an error in it is an internal one, which the script does not see."""
         try:
-            note(*given)
+            function(*given)
         except Exception as error:
             self._events.fault(self, error)
 
     @dynamo_passthrough
-    def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _read_data(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         out = self._recorder.call(func, args, kwargs, frame)
         if self._recorder.recording and not self._recorder.in_builtin_optimizer:
             self._events.data_read.emit(args[0], out, frame)
         return out
 
     @dynamo_passthrough
-    def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _read_memory(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         out = self._recorder.call(func, args, kwargs, frame)
         if self._recorder.recording and not self._recorder.optimizing:
             self._events.memory_read.emit(func, args[0], out, frame)
         return out
 
     @dynamo_passthrough
-    def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Emit a read of ``.grad``.
+    def _read_grad(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Emit a read of ``.grad`` of a leaf, or of a non-leaf if it is ``None``.
 
-        It is always ``None`` for a non-leaf tensor; a leaf's is incomplete during a backward.
+        During a backward, the gradient of a leaf may be incomplete: the read gets an event of its own.
         """
         value = self._recorder.call(func, args, kwargs, frame)
-        if self.on:
+        if self.is_on:
             if args[0].grad_fn is None:
                 if self._calls.running:
                     self._events.leaf_grad_read.emit(args[0], value, frame)
@@ -173,9 +177,9 @@ class InterceptedFunctions:
         return value
 
     @dynamo_passthrough
-    def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _set_grad(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         out = self._recorder.call(func, args, kwargs, frame)
-        if self.on and not (self._calls.running or self._recorder.optimizing):
+        if self.is_on and not (self._calls.running or self._recorder.optimizing):
             if args[1] is None:
                 self._events.grad_cleared.emit(args[0], frame)
             else:
@@ -183,39 +187,41 @@ class InterceptedFunctions:
         return out
 
     @dynamo_passthrough
-    def _put_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _set_data(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         out = self._recorder.call(func, args, kwargs, frame)
-        if self.on and not self._recorder.optimizing and args[0].grad_fn is None:
+        if self.is_on and not self._recorder.optimizing and args[0].grad_fn is None:
             self._events.data_assigned.emit(args[0], frame)
         return out
 
     @dynamo_passthrough
-    def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _read_is_leaf(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         """Detect new optimizers: an optimizer reads ``is_leaf`` of every parameter that it is given."""
-        if self.on and frame.f_code is code_objects.ADD_PARAM_GROUP:
-            self._safely(self._optimizer_made, frame)
+        if self.is_on and frame.f_code is code_objects.ADD_PARAM_GROUP:
+            self._safely(self._note_optimizer, frame)
         return self._recorder.call(func, args, kwargs, frame)
 
-    def _optimizer_made(self, frame: Any) -> None:
+    def _note_optimizer(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
         optimizer = frame.f_locals.get(code_objects.OPTIMIZER)
         if optimizer is None:
             return
-        self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
+        self._steps.note_optimizer(
+            optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
+        )
 
     @dynamo_passthrough
-    def _update_scale(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        if self.on and args:
-            self._safely(self._steps.scaler_updates, args[0])
+    def _update_scale(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        if self.is_on and args:
+            self._safely(self._steps.note_scaler_update, args[0])
         return self._recorder.call(func, args, kwargs, frame)
 
     @dynamo_passthrough
-    def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        if self.on:
+    def _set_requires_grad(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        if self.is_on:
             self._safely(self._note_requires_grad, args, kwargs, frame)
         return self._recorder.call(func, args, kwargs, frame)
 
-    def _note_requires_grad(self, args: Any, kwargs: Any, frame: Any) -> None:
+    def _note_requires_grad(self, args: Args, kwargs: Kwargs, frame: FrameType) -> None:
         on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
         if isinstance(args[0], torch.nn.Parameter):
             self._events.requires_grad_set.emit(args[0], on, frame)
@@ -223,8 +229,8 @@ class InterceptedFunctions:
             self._events.leaf_begins.emit(args[0], frame)
 
     @dynamo_passthrough
-    def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        if self.on and threading.get_ident() == self._recorder.thread:
+    def _set_grad_mode(self, func: Function, args: Args, kwargs: Kwargs, frame: Any) -> object:
+        if self.is_on and threading.get_ident() == self._recorder.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
             while frame is not None and frame.f_code.co_filename == code_objects.GRAD_MODE_FILE:
                 frame = frame.f_back

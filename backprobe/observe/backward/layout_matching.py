@@ -18,7 +18,7 @@ from ..forward.oplog import Entry
 MAX_COMPARED_NAMES = 2000
 
 
-def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
+def matching_positions(one: list[str], other: list[str]) -> list[tuple[int, int]]:
     """Return the pairs of positions at which two lists agree, as many as possible."""
     most, head = min(len(one), len(other)), 0
     while head < most and one[head] == other[head]:
@@ -75,7 +75,7 @@ def _place_of(stem: str, new: list[tuple[CodeLocation, list[str]]], frames: Fram
     """
     for spot, ops in new:
         for op in ops:
-            if _makes(op, stem):
+            if _may_make(op, stem):
                 return spot, op
     everywhere = set(_lines_with(stem, frames))
     only = frames.spot_at(*everywhere.pop()) if len(everywhere) == 1 else None
@@ -86,7 +86,7 @@ def _lines_with(stem: str, frames: Frames) -> Iterator[tuple[str, int]]:
     """Yield the lines of the user's files that call an operation `stem`: file and line."""
     for file in frames.users_files():
         for op, lines in lines_with_operations(file).items():
-            if _makes(op, stem):
+            if _may_make(op, stem):
                 yield from ((file, line) for line in lines)
 
 
@@ -107,10 +107,10 @@ def from_lines_that_ran(
     for spot in dict.fromkeys(new_lines):
         site = frames.site(spot)
         called = operations_in_order(site.file, site.line) if site is not None else []
-        ops = [op for op in (_plain(op) for op in called if not _is_class(op)) if op in stems]
+        ops = [op for op in (_normalized(op) for op in called if not _is_class(op)) if op in stems]
         best: list[int] = []
         for start in range(len(part)):
-            window = _run_of(ops, stems, [names[node] for node in part], start)
+            window = _matching_run(ops, stems, [names[node] for node in part], start)
             new = sum(part[at] not in made for at in window)
             if window and new and new > sum(part[at] not in made for at in best):
                 best = window
@@ -132,7 +132,7 @@ def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
     return where
 
 
-def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
+def _matching_run(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
     """Return the positions from `start` on of nodes that match `ops` in order, with only views in between.
 
     Up to half of the operations may make no nodes: they compute with numbers.
@@ -220,18 +220,18 @@ _PYTHON_NAMES = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
 
 
 def _stem_of(name: str) -> str:
-    """Return the operation that a node called `name` stands for, in the form that ``_plain`` gives to source names."""
+    """Return the operation that a node called `name` stands for, in the form of ``_normalized`` source names."""
     match = _STEM.match(name)
-    stem = _plain(match[1] if match else name)
+    stem = _normalized(match[1] if match else name)
     return _PYTHON_NAMES.get(stem, stem)
 
 
-def _makes(op: str, stem: str) -> bool:
+def _may_make(op: str, stem: str) -> bool:
     """Return whether a call that the source names `op` may make a node with this stem."""
     if _is_class(op):
         return False
-    own = _plain(op.removesuffix(".apply"))
-    return own == stem or stem in map(_plain, info(op).makes)
+    own = _normalized(op.removesuffix(".apply"))
+    return own == stem or stem in map(_normalized, info(op).makes)
 
 
 def _is_class(op: str) -> bool:
@@ -239,5 +239,5 @@ def _is_class(op: str) -> bool:
     return op[:1].isupper() and not op.endswith(".apply")
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.replace("_", "").lower()

@@ -22,12 +22,12 @@ from ..forward.node_places import line_and_op, makers
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..schedule.new_line_scanner import NewLineScanner
 from .layout_matching import (
-    alike,
     candidate_lines,
     from_lines_that_ran,
     from_names,
     from_neighbours,
     from_new_lines,
+    matching_positions,
 )
 from .measurement_plan import MeasurementPlan
 
@@ -57,63 +57,65 @@ class LiveLayout:
         #: Maps accumulators to their leaves.
         self.named = named
         #: Whether every leaf has been seen to get a gradient that is not zero.
-        self.settled = False
+        self.has_all_gradients = False
         self.signature: Signature | None = None
         #: What the next call that is not inspected closely is expected to measure.
-        self.program: MeasurementPlan | None = None
-        self._made: tuple[int, Layout] | None = None
-        self._in_order: tuple[list[str], list[Entry]] | None = None
+        self.measurement_plan: MeasurementPlan | None = None
+        self._cached_layout: tuple[int, Layout] | None = None
+        self._cached_order: tuple[list[str], list[Entry]] | None = None
 
-    def fits(
+    def equals(
         self, plan: Plan, seqs: list[int], base: int, entries: list[Entry], leaves: list[int], needed: object
     ) -> bool:
+        """Return whether a graph with these properties has this layout: the same structure, lines and leaves."""
         if plan is not self.plan or leaves != self.leaves or needed != self.needed:
             return False
-        return self._numbered(seqs, base) and entries == self.entries and self._is_alive()
+        return self._has_numbering(seqs, base) and entries == self.entries and self._is_alive()
 
     def _is_alive(self) -> bool:
         """Return whether no leaf has been freed, so that its id can be that of no other tensor."""
         return all(ref() is not None for ref in self._refs)
 
-    def _numbered(self, seqs: list[int], base: int) -> bool:
+    def _has_numbering(self, seqs: list[int], base: int) -> bool:
+        """Return whether sequence numbers `seqs`, counted from `base`, are those of this layout."""
         shift = base - self.base
         return [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] == self.seqs if shift else seqs == self.seqs
 
-    def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: object) -> bool:
+    def has_structure(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: object) -> bool:
         """Return whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
         same = plan is self.plan and leaves == self.leaves and needed == self.needed
-        return same and self._numbered(seqs, base) and self._is_alive()
+        return same and self._has_numbering(seqs, base) and self._is_alive()
 
-    def made_as(self, other: LiveLayout) -> bool:
-        """Return whether the same lines made each node of a graph with this structure."""
-        return self._ordered() == other._ordered()
+    def has_same_lines(self, other: LiveLayout) -> bool:
+        """Return whether the same lines made the nodes of both layouts."""
+        return self._names_and_entries() == other._names_and_entries()
 
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
         """Return the entries of this layout's nodes that match `names`, by position.
 
         `names` are in the order in which nodes were made.
         """
-        own_names, entries = self._ordered()
-        return {at: entries[i] for at, i in alike(names, own_names)}
+        own_names, entries = self._names_and_entries()
+        return {at: entries[i] for at, i in matching_positions(names, own_names)}
 
     def named_entries(self) -> Iterable[tuple[str, Entry]]:
         """Return the name and the entry of each node."""
-        return zip(*self._ordered(), strict=True)
+        return zip(*self._names_and_entries(), strict=True)
 
-    def _ordered(self) -> tuple[list[str], list[Entry]]:
+    def _names_and_entries(self) -> tuple[list[str], list[Entry]]:
         """Return the names and entries of nodes, in the order in which they were made."""
-        if self._in_order is None:
+        if self._cached_order is None:
             found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
             order.sort(key=self.seqs.__getitem__)
-            self._in_order = [self.plan.names[i] for i in order], [found.get(i, UNKNOWN) for i in order]
-        return self._in_order
+            self._cached_order = [self.plan.names[i] for i in order], [found.get(i, UNKNOWN) for i in order]
+        return self._cached_order
 
     def layout(self, names: Naming) -> Layout:
         """Return the record; it is made again if the names of modules have changed."""
         modules, leaves, frames = names.modules, names.leaves, names.frames
-        if self._made is not None and self._made[0] == modules.naming:
-            return self._made[1]
+        if self._cached_layout is not None and self._cached_layout[0] == modules.naming:
+            return self._cached_layout[1]
         nodes = []
         found = dict(makers(self.seqs, self.ends, self.entries, self.first))
         for i, name in enumerate(self.plan.names):
@@ -131,7 +133,7 @@ class LiveLayout:
                 place, inside = line_and_op(entry, frames), frames.inside(entry[4])
                 nodes.append(Node(i, name, seq - self.base, module, call, *place, None, edges, None, inside))
         made = Layout(tuple(nodes), self.needed)
-        self._made = (modules.naming, made)
+        self._cached_layout = (modules.naming, made)
         return made
 
 
@@ -148,9 +150,9 @@ class Layouts:
         self._layouts: list[LiveLayout] = []
         self._count = 0
         #: Layouts with compiled regions.
-        self.compiled = 0
+        self.compiled_layouts = 0
         #: Nodes of the last compared graph that no layout contains.
-        self.newcomers: set[int] = set()
+        self.new_nodes: set[int] = set()
         #: Sequence numbers of the nodes of the last graph whose lines are inferred, since their forward was not
         #: recorded.
         self.inferred: frozenset[int] = frozenset()
@@ -164,11 +166,11 @@ class Layouts:
         ops = self._log.slice(base, top)
         ids = _ids(leaves)
         for at, live in enumerate(self._layouts):
-            if live.fits(graph.plan, seqs, base, ops[1], ids, needed):
+            if live.equals(graph.plan, seqs, base, ops[1], ids, needed):
                 if at:
                     self._layouts.insert(0, self._layouts.pop(at))
                 return live
-        self.compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
+        self.compiled_layouts += any(n.startswith(COMPILED) for n in graph.plan.names)
         named = {i: self._names.leaves.get(v) for i, v in leaves}
         live = LiveLayout(graph, ops, self._log.first, ids, needed, named, self._count)
         self._count += 1
@@ -176,16 +178,16 @@ class Layouts:
         del self._layouts[16:]
         return live
 
-    def known(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout | None:
+    def repeated_layout(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout | None:
         """Return the layout that `graph` repeats (Note [Steps that repeat]).
 
         Returns ``None`` if there is none, or several that were made at different lines.
         """
         seqs, base, ids = graph.seqs, graph.span[0], _ids(graph.leaves)
-        found = [live for live in self._layouts if live.like(graph.plan, seqs, base, ids, needed)]
-        return found[0] if found and all(live.made_as(found[0]) for live in found[1:]) else None
+        found = [live for live in self._layouts if live.has_structure(graph.plan, seqs, base, ids, needed)]
+        return found[0] if found and all(live.has_same_lines(found[0]) for live in found[1:]) else None
 
-    def assume(self, graph: LiveGraph, bounds: Sequence[int]) -> None:
+    def infer_lines(self, graph: LiveGraph, bounds: Sequence[int]) -> None:
         """Infer the lines of nodes that were made while ops were not recorded, and add them to the op log.
 
         The nodes are compared by name, in the order in which they were made, with the most similar layout. A node that
@@ -211,18 +213,18 @@ class Layouts:
                     break
             made |= {part[at]: entry for at, entry in best.items()}
         unknown = {i for part in parts.values() for i in part}
-        self.newcomers = unknown - made.keys()
+        self.new_nodes = unknown - made.keys()
         self.inferred = frozenset(seqs[i] for i in unknown)
-        if self.newcomers:
-            names_of, new_lines = {i: names[i] for i in self.newcomers}, self.scanner.latest()
+        if self.new_nodes:
+            names_of, new_lines = {i: names[i] for i in self.new_nodes}, self.scanner.latest()
             for part in parts.values():
                 made |= from_lines_that_ran(part, names, made, new_lines, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}
             made |= from_new_lines(left, new_lines, self._names.frames, made.values())
-        rest = {i: names[i] for i in self.newcomers - made.keys()}
+        rest = {i: names[i] for i in self.new_nodes - made.keys()}
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
-        for part in parts.values() if self.newcomers - made.keys() else ():
+        for part in parts.values() if self.new_nodes - made.keys() else ():
             made |= from_neighbours(part, names, made, self._names.frames)
         log.fill_in([(seqs[i], made[i]) for i in order if i in made])
 
@@ -237,11 +239,11 @@ class Layouts:
 
     def unseen(self) -> list[Unseen]:
         found = []
-        if self.compiled:
+        if self.compiled_layouts:
             found.append(
                 Unseen(
                     "compiled regions",
-                    self.compiled,
+                    self.compiled_layouts,
                     "each shows as one node; its inside is known only where it was run again",
                 )
             )

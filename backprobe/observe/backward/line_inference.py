@@ -43,20 +43,20 @@ def first_bad_node(
             covered |= bits
         if bad and covered == bad:  # all bad gradients went through here, and what it gave there may be bad
             found.append(i)
-    able = [[i for i in found if (0 if i in custom else _ability(plan.names[i])) == level] for level in range(3)]
+    by_rank = [[i for i in found if (0 if i in custom else _risk_rank(plan.names[i])) == level] for level in range(3)]
     for those in (new, set(found)):
-        for level in able:
+        for level in by_rank:
             if first := [i for i in level if i in those]:
                 return first[0]
     return found[0] if len(found) == 1 else None
 
 
-def is_able(name: str) -> bool:
+def can_make_nonfinite(name: str) -> bool:
     """Return whether a node called `name` makes gradients that are not finite for some inputs of moderate size."""
-    return _ability(name) < 2
+    return _risk_rank(name) < 2
 
 
-def _ability(name: str) -> int:
+def _risk_rank(name: str) -> int:
     """Return how easily a node makes a non-finite gradient.
 
     0 for a singularity, 1 if it depends on arguments or on a non-finite result, 2 if the gradient can overflow, 3 if it

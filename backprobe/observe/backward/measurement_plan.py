@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...graphs.packed_calls import Signature
 from ...graphs.plan import Plan
 from ...torch_internals.measure import MAX_BATCHED_ELEMENTS, dtype_name, sizes
+
+if TYPE_CHECKING:
+    import torch
 
 #: The order of nodes; (node, number, slot, shape, dtype) of outgoing gradients; the same of incoming ones.
 Rows = tuple[list[int], list[Any], list[Any]]
@@ -21,20 +24,20 @@ class BatchWindow:
     :ivar none: positions at which no gradient comes.
     """
 
-    __slots__ = ("groups", "none", "order")
+    __slots__ = ("absent", "groups", "order")
 
-    def __init__(self, order: list[int], program: MeasurementPlan) -> None:
+    def __init__(self, order: list[int], measurement_plan: MeasurementPlan) -> None:
         self.order = order
         groups: dict[Any, tuple[list[int], list[tuple[int, int]]]] = {}
-        self.none: list[tuple[int, int]] = []
-        for at, i in enumerate(i for i in order if i in program.held):
-            row = program.rows[i]
+        self.absent: list[tuple[int, int]] = []
+        for at, i in enumerate(i for i in order if i in measurement_plan.held_nodes):
+            row = measurement_plan.rows[i]
             for k, slot, shape, dtype in row:
                 slots, places = groups.setdefault((shape, dtype), ([], []))
                 slots.append(slot)
                 places.append((at, k))
             there = {r[0] for r in row}
-            self.none += [(at, k) for k in range(program.counts[i]) if k not in there]
+            self.absent += [(at, k) for k in range(measurement_plan.counts[i]) if k not in there]
         self.groups = [(*key, *value) for key, value in groups.items()]
 
 
@@ -47,8 +50,8 @@ class MeasurementPlan:
     def __init__(self, order: list[int], out: list[Any], incoming: list[Any], plan: Plan) -> None:
         self.order, self.out, self.incoming, self.counts = order, out, incoming, plan.counts
         #: The norms that the last call with this plan measured.
-        self.last: Sequence[float] = ()
-        self.slots = 1 + max((m[2] for m in (*out, *incoming)), default=-1)
+        self.last_norms: Sequence[float] = ()
+        self.slot_count = 1 + max((m[2] for m in (*out, *incoming)), default=-1)
         rows: dict[int, list[Any]] = {}
         for m in out:
             rows.setdefault(m[0], []).append(m)
@@ -57,7 +60,7 @@ class MeasurementPlan:
         self.incoming_slots = {(m[0], m[1]): m for m in incoming}
         #: Nodes whose results are small and new tensors: they may be held until a batch is full:
         #: Note [No gradient is held].
-        self.held = {
+        self.held_nodes = {
             i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
         }
         #: The windows that were measured together, in order.
@@ -75,7 +78,7 @@ class MeasurementPlan:
         return made
 
 
-def _small(shape: Any) -> bool:
+def _small(shape: torch.Size) -> bool:
     return all(type(n) is int for n in shape) and shape.numel() <= MAX_BATCHED_ELEMENTS
 
 

@@ -13,39 +13,36 @@ MAX_REMEMBERED_COUNTS = 10_000
 
 
 class NodeCountHistory:
-    """The node counter at the ends of outermost calls."""
+    """The node counter at the ends of outermost calls, and the numbers of nodes made between them."""
 
     def __init__(self) -> None:
         #: The node counter at the end of the last call, and at the ends of earlier ones.
-        self.over_at = 0
-        self.bounds: list[int] = []
-        self.sizes: set[int] = set()
+        self.last_end = 0
+        self.call_ends: list[int] = []
+        self.known_counts: set[int] = set()
 
-    def over(self) -> None:
+    def end_call(self) -> None:
         """Note the end of a call."""
-        self.over_at = private.next_sequence_nr()
-        self._bound((self.over_at,))
+        self.last_end = private.next_sequence_nr()
+        self._append_ends((self.last_end,))
 
-    def reopen(self, over_at: int) -> None:
-        """Withdraw the end of a call that raised: the last one that ended did so at `over_at`."""
-        self.over_at = over_at
+    def withdraw_end(self, last_end: int) -> None:
+        """Withdraw the end of the last call, which raised: the call before it ended at node counter `last_end`."""
+        self.last_end = last_end
 
-    def have_been(self, ends: Iterable[int]) -> None:
+    def add_ends(self, ends: Iterable[int]) -> None:
         """Note the ends of several calls, given as node counters."""
-        self._bound(ends)
+        self._append_ends(ends)
 
-    def _bound(self, ends: Iterable[int]) -> None:
-        self.bounds.extend(ends)
-        if len(self.bounds) > 2 * MIN_REMEMBERED_CALLS:
-            del self.bounds[:MIN_REMEMBERED_CALLS]
+    def _append_ends(self, ends: Iterable[int]) -> None:
+        self.call_ends.extend(ends)
+        if len(self.call_ends) > 2 * MIN_REMEMBERED_CALLS:
+            del self.call_ends[:MIN_REMEMBERED_CALLS]
 
-    def as_many(self) -> bool:
-        """Note the beginning of a call.
-
-        Returns whether as many nodes were made since the last call as before an earlier one.
-        """
-        made = private.next_sequence_nr() - self.over_at
-        known = made in self.sizes
-        if not known and len(self.sizes) < MAX_REMEMBERED_COUNTS:
-            self.sizes.add(made)
+    def begin_call(self) -> bool:
+        """Add the number of nodes made since the last call. Return whether it was known from an earlier call."""
+        made = private.next_sequence_nr() - self.last_end
+        known = made in self.known_counts
+        if not known and len(self.known_counts) < MAX_REMEMBERED_COUNTS:
+            self.known_counts.add(made)
         return known

@@ -69,7 +69,7 @@ class NodeHookSet:
 
     :param before: nodes whose incoming gradients are measured, in addition to those with several producers: roots, and
         nodes with hooks of the user.
-    :param program: the measurements of an earlier call over this graph.
+    :param measurement_plan: the measurements of an earlier call over this graph.
     :param python: callbacks around nodes that run Python code; ``None``: no callbacks.
     """
 
@@ -80,13 +80,13 @@ class NodeHookSet:
         before: Iterable[int],
         hooks: Hooks,
         mode: MeasurementMode,
-        program: MeasurementPlan | None = None,
+        measurement_plan: MeasurementPlan | None = None,
         python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
         #: Whether a dispatch mode or a profiler of the user would see what we compute:
         #: Note [Unseen by the user's modes].
-        self._hidden = private.in_mode() or private.profiled()
+        self._is_hidden = private.in_mode() or private.profiled()
         self.norms = Norms(brief=mode.brief, plain=private.in_mode())
         self.order: list[int] = []
         #: The times at which hooks were entered and left, in turn; the first is the start.
@@ -98,36 +98,36 @@ class NodeHookSet:
         self.incoming: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
         #: With ``create_graph``: each node that ran, and the node counter after it.
-        self.made: list[tuple[int, int]] | None = [] if mode.create_graph else None
-        at_once = mode.inspecting or mode.create_graph or self._hidden
-        self.program = None if at_once else program
+        self.counters_after: list[tuple[int, int]] | None = [] if mode.create_graph else None
+        at_once = mode.inspecting or mode.create_graph or self._is_hidden
+        self.measurement_plan = None if at_once else measurement_plan
         #: Gradients of the plan that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
-        self.held: set[int] = set()
+        self.held_nodes: set[int] = set()
         #: The pending small gradients of held nodes since the last flush, in the order in which the nodes ran.
-        self.waiting: list[Any] = []
+        self.pending: list[Any] = []
         self._flushes, self._flushed = 0, 0
         self._seen_incoming: set[tuple[int, int]] = set()
         self._before_nodes = {*plan.met, *before}
         self._python = python
-        self._on = private.NodeHooks()
+        self._handles = private.NodeHooks()
         self._spent_before = 0.0
         self.on_error: Any = None
-        if self.program is not None:
-            self.norms.values = [0.0] * self.program.slots
-            if len(self.program.last) >= self.program.slots:
-                self.norms.hints = self.program.last  # see Note [Tiny gradients]
-            self.held = self.program.held
+        if self.measurement_plan is not None:
+            self.norms.values = [0.0] * self.measurement_plan.slot_count
+            if len(self.measurement_plan.last_norms) >= self.measurement_plan.slot_count:
+                self.norms.hints = self.measurement_plan.last_norms  # see Note [Tiny gradients]
+            self.held_nodes = self.measurement_plan.held_nodes
         #: Hook calls with gradients that have no shape (nested tensors), which could not be recorded.
         self.unshaped = 0
         self.after = (
             self._after_hidden
-            if self._hidden
-            else self._after_careful
+            if self._is_hidden
+            else self._after_at_once
             if at_once
             else self._after
-            if self.program is None
-            else self._after_known
+            if self.measurement_plan is None
+            else self._after_planned
         )
 
     def start(self, on_node: Callable[[int, object, object], None] | None = None) -> None:
@@ -135,17 +135,17 @@ class NodeHookSet:
         try:
             self._attach()
             if on_node is not None:
-                self._on.put((self.nodes[i].register_hook, partial(on_node, i)) for i in self.plan.hooked)
+                self._handles.put((self.nodes[i].register_hook, partial(on_node, i)) for i in self.plan.hooked)
         except BaseException:
-            self._on.remove()
+            self._handles.remove()
             raise
         self.hooks.running.append(self)
         self.times.append(_clock())
 
     def _attach(self) -> None:
-        nodes, plan, put = self.nodes, self.plan, self._on.put
+        nodes, plan, put = self.nodes, self.plan, self._handles.put
         after, held, before = self.hooks.grow(len(nodes))
-        waits = self.held
+        waits = self.held_nodes
         put([(nodes[i].register_hook, held[i] if i in waits else after[i]) for i in plan.hooked])
         put([(nodes[i].register_prehook, before[i]) for i in self._before_nodes])
         python = self._python
@@ -159,14 +159,14 @@ class NodeHookSet:
     def stop(self) -> None:
         """Remove the hooks, and measure pending gradients. Norms on an accelerator are not read yet."""
         self.hooks.running.pop()
-        self._on.remove()
-        with private.undispatched():
+        self._handles.remove()
+        with private.hide_from_dispatch_modes():
             self.flush()
             self.norms.flush_batches()
-        if self.program is not None:
-            self.program.last = self.norms.values
+        if self.measurement_plan is not None:
+            self.measurement_plan.last_norms = self.norms.values
 
-    def unwatched(self, ran: Iterable[int]) -> None:
+    def set_order(self, ran: Iterable[int]) -> None:
         """Record the nodes `ran` of a call that had no hooks; their times are unknown."""
         hooked = set(self.plan.hooked)
         self.order = [i for i in ran if i in hooked]
@@ -177,7 +177,7 @@ class NodeHookSet:
 
         ``after`` is bound to this object, and the reference cycle would wait for the garbage collector.
         """
-        self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
+        self.nodes, self.pending, self.after = [], [], None  # type: ignore[assignment]
 
     @property
     def seconds(self) -> list[float]:
@@ -186,25 +186,31 @@ class NodeHookSet:
         return [b - a for a, b in zip(times[0::2], times[1::2], strict=False)]
 
     @property
-    def watching(self) -> float:
+    def seconds_in_hooks(self) -> float:
         """The seconds spent in the hooks."""
         times = self.times
         return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
 
     def rows_if_changed(self) -> Rows | None:
         """Return the order of the nodes and the measured gradients, planned or not; ``None`` if all went as planned."""
-        program = self.program
-        if program is None:
+        measurement_plan = self.measurement_plan
+        if measurement_plan is None:
             return self.order, self.out, self.incoming
-        incoming_same = len(self._seen_incoming) == len(program.incoming)
-        if not self.out and not self.missing and not self.incoming and incoming_same and self.order == program.order:
+        incoming_same = len(self._seen_incoming) == len(measurement_plan.incoming)
+        if (
+            not self.out
+            and not self.missing
+            and not self.incoming
+            and incoming_same
+            and self.order == measurement_plan.order
+        ):
             return None
         ran, new = set(self.order), {(m[0], m[1]) for m in self.out}
-        out = [m for m in program.out if m[0] in ran and (m[0], m[1]) not in new | self.missing]
-        incoming = [m for m in program.incoming if (m[0], m[1]) in self._seen_incoming]
+        out = [m for m in measurement_plan.out if m[0] in ran and (m[0], m[1]) not in new | self.missing]
+        incoming = [m for m in measurement_plan.incoming if (m[0], m[1]) in self._seen_incoming]
         return self.order, out + self.out, incoming + self.incoming
 
-    def failed(self, error: Exception, grads: Any) -> None:
+    def count_error(self, error: Exception, grads: Any) -> None:
         """Account for an error in a hook."""
         if any(g is not None and g.is_nested for g in grads):
             self.unshaped += 1
@@ -213,8 +219,8 @@ class NodeHookSet:
 
     def before(self, i: int, grad_outputs: object) -> None:
         begin = _clock()
-        if self._hidden:
-            with private.unnoticed():
+        if self._is_hidden:
+            with private.hide_ops():
                 self._before(i, grad_outputs)
         else:
             self._before(i, grad_outputs)
@@ -226,7 +232,7 @@ class NodeHookSet:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            known = self.program.incoming_slots if self.program is not None else None
+            known = self.measurement_plan.incoming_slots if self.measurement_plan is not None else None
             for k, g in enumerate(grad_outputs):
                 if g is None:
                     continue
@@ -252,9 +258,9 @@ class NodeHookSet:
             if g is not None:
                 out.append((i, k, SAME if g is incoming else measure(g), g.shape, g.dtype))
 
-    def _after_known(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def _after_planned(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         """Measure a node of the plan whose results are large, or passed on unchanged."""
-        row = self.program.rows.get(i, ())  # type: ignore[union-attr]
+        row = self.measurement_plan.rows.get(i, ())  # type: ignore[union-attr]
         norms = self.norms
         at = 0
         for k, g in enumerate(grad_inputs):
@@ -267,7 +273,7 @@ class NodeHookSet:
                 _, slot, shape, dtype = row[at]
                 at += 1
                 if slot < 0 and SAME - slot < len(grad_outputs) and grad_outputs[SAME - slot] is g:
-                    if self.waiting and i in self.plan.to_leaf:
+                    if self.pending and i in self.plan.to_leaf:
                         self.flush()
                     continue
                 if slot >= 0 and g.shape == shape and g.dtype is dtype:
@@ -277,28 +283,28 @@ class NodeHookSet:
 
     def flush(self) -> None:
         """Measure the pending small gradients."""
-        if not self.waiting:
+        if not self.pending:
             return
-        waiting, self.waiting = self.waiting, []
+        pending, self.pending = self.pending, []
         ran, self._flushed = self.order[self._flushed :], len(self.order)
-        program, number = self.program, self._flushes
-        assert program is not None
+        measurement_plan, number = self.measurement_plan, self._flushes
+        assert measurement_plan is not None
         self._flushes += 1
-        window = program.window(number, ran)
-        regular = not any(waiting[at][k] is not None for at, k in window.none)
+        window = measurement_plan.window(number, ran)
+        regular = not any(pending[at][k] is not None for at, k in window.absent)
         for shape, dtype, slots, places in window.groups if regular else ():
-            if self.norms.alike(slots, [waiting[at][k] for at, k in places], shape, dtype) < len(slots):
+            if self.norms.alike(slots, [pending[at][k] for at, k in places], shape, dtype) < len(slots):
                 regular = False
                 break
         if not regular:
-            self._one_by_one([i for i in ran if i in self.held], waiting)
+            self._one_by_one([i for i in ran if i in self.held_nodes], pending)
 
-    def _one_by_one(self, nodes: list[int], waiting: list[Any]) -> None:
+    def _one_by_one(self, nodes: list[int], pending: list[Any]) -> None:
         """Measure the gradients of held nodes one by one, if they differ from the plan."""
-        assert self.program is not None
+        assert self.measurement_plan is not None
         norms = self.norms
-        for i, grads in zip(nodes, waiting, strict=True):
-            row = {k: (slot, shape, dtype) for k, slot, shape, dtype in self.program.rows[i]}
+        for i, grads in zip(nodes, pending, strict=True):
+            row = {k: (slot, shape, dtype) for k, slot, shape, dtype in self.measurement_plan.rows[i]}
             for k, g in enumerate(grads):
                 slot, shape, dtype = row.get(k, (None, None, None))
                 if g is None:
@@ -310,16 +316,16 @@ class NodeHookSet:
                     self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
     def _after_hidden(self, i: int, grad_inputs: object, grad_outputs: object) -> None:
-        with private.unnoticed():
-            self._after_careful(i, grad_inputs, grad_outputs)
+        with private.hide_ops():
+            self._after_at_once(i, grad_inputs, grad_outputs)
 
-    def _after_careful(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def _after_at_once(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
             norms = self.norms
-            if self.made is not None:
-                self.made.append((int(i), private.next_sequence_nr()))
+            if self.counters_after is not None:
+                self.counters_after.append((int(i), private.next_sequence_nr()))
             for k, g in enumerate(grad_inputs):
                 if g is None:
                     continue
@@ -327,11 +333,11 @@ class NodeHookSet:
                 slot = SAME - same if same is not None else norms.now(g)
                 self.out.append((i, k, slot, g.shape, g.dtype))
                 if slot in norms.bad:
-                    self._suspect(i, k, slot, grad_outputs)
+                    self._describe_bad_node(i, k, slot, grad_outputs)
         finally:
             torch._C._set_grad_enabled(was)
 
-    def _suspect(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
+    def _describe_bad_node(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
         saved = private.saved_tensors(self.nodes[i])
         if self.norms.plain and not all(
             g is None or private.is_plain(g) for g in (*grad_outputs, *dict(saved).values())

@@ -38,7 +38,7 @@ class Hooks:
                 try:
                     watch.after(self, grad_inputs, grad_outputs)
                 except Exception as error:
-                    watch.failed(error, grad_inputs)
+                    watch.count_error(error, grad_inputs)
                 watch.times.append(_clock())
 
         class HeldHook(int):
@@ -48,15 +48,15 @@ class Hooks:
 
             def __call__(self, grad_inputs: object, grad_outputs: object) -> None:
                 watch = running[-1]
-                times, waiting = watch.times, watch.waiting
+                times, pending = watch.times, watch.pending
                 times.append(_clock())
                 watch.order.append(self)
-                waiting.append(grad_inputs)
-                if len(waiting) >= MAX_PENDING_RESULTS:
+                pending.append(grad_inputs)
+                if len(pending) >= MAX_PENDING_RESULTS:
                     try:
                         watch.flush()
                     except Exception as error:
-                        watch.failed(error, grad_inputs)
+                        watch.count_error(error, grad_inputs)
                 times.append(_clock())
 
         class BeforeHook(int):
@@ -68,7 +68,7 @@ class Hooks:
                 try:
                     running[-1].before(self, grad_outputs)
                 except Exception as error:
-                    running[-1].failed(error, grad_outputs)
+                    running[-1].count_error(error, grad_outputs)
 
         self._types = AfterHook, HeldHook, BeforeHook
         self._made: tuple[list[Any], list[Any], list[Any]] = [], [], []

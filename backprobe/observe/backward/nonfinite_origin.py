@@ -1,6 +1,7 @@
-"""Locates the forward op that first produced a NaN or Inf, from the autograd graph alone, when its backward begins.
+"""Searches an autograd graph, when its backward begins, for the op that first produced a NaN or Inf.
 
-Of a recorded forward the results are known: ``findings/nonfinite/provenance.py`` reads them.
+For calls whose forward was not observed. In observed forwards, ``forward/values.py`` checks the results of ops, and
+``findings/nonfinite/provenance.py`` derives the origin from these checks.
 
 Note [Forward values from the graph]: this works without any earlier observation. Nodes save inputs or results until
 their backward frees them, and a saved tensor says which node made it. A value that no node has saved is recomputed from
@@ -62,10 +63,10 @@ def nonfinite_origin(graph: LiveGraph, starts: Iterable[int]) -> NonFiniteOrigin
     was = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
-        with private.unseen(), private.unnoticed():
+        with private.disable_function_modes(), private.hide_ops():
             search = _OriginSearch(graph, starts)
             search.read_saved_tensors()
-            return search.found()
+            return search.first_origin()
     finally:
         torch._C._set_grad_enabled(was)
 
@@ -76,9 +77,11 @@ def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
     `foreign`: code other than torch in this process made the values: the memory belongs to NumPy or another process, or
     the value is a Python number.
     """
-    with private.unseen(), private.unnoticed(), torch.no_grad():
+    with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
         search = _OriginSearch(graph, ())
-        kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
+        kept = [
+            t for _, t, own in search.saved_tensors(graph.nodes[i]) if not own and search.bad_values_in(t) is not None
+        ]
         memory = [(t, t.untyped_storage()) for t in kept]
         return [(own.data_ptr(), not t.shape or own.is_shared() or not own.resizable()) for t, own in memory]
 
@@ -88,28 +91,28 @@ class _OriginSearch:
 
     def __init__(self, graph: LiveGraph, starts: Iterable[int]) -> None:
         self._nodes, self._plan, self._seqs = graph.nodes, graph.plan, graph.seqs
-        self._number = {node: i for i, node in enumerate(graph.nodes)}
+        self._number_of = {node: i for i, node in enumerate(graph.nodes)}
         self._starts = list(starts)
-        self._attributes: dict[type, Any] = {}
+        self._attributes: dict[type, tuple[tuple[str, str, str], ...]] = {}
         #: (Address, version, layout) of a tensor -> its non-finite values, ``None`` if it is finite.
-        self._looked: dict[tuple[int, int, Any], BadValues | None] = {}
+        self._measured: dict[tuple[int, int, object], BadValues | None] = {}
         #: Node -> non-finite values in its result, ``None`` if it is finite. Only nodes whose result is known.
-        self._result: dict[int, BadValues | None] = {}
+        self._result_values: dict[int, BadValues | None] = {}
         #: (Node, output) of finite results of nodes with several outputs.
-        self._fine: set[tuple[int, int]] = set()
+        self._finite_outputs: set[tuple[int, int]] = set()
         #: Nodes whose result is bad.
-        self._bad: set[int] = set(self._starts)
+        self._bad_nodes: set[int] = set(self._starts)
         #: Nodes that saved a non-finite tensor which no node made.
-        self._outside: set[int] = set()
+        self._external_nodes: set[int] = set()
         self._order: list[int] = []
         #: Node -> its first result, if it is known.
-        self._value: dict[int, Any] = {}
+        self._results: dict[int, Any] = {}
         #: Nodes whose result was computed from the results of the nodes before them.
-        self._computed: set[int] = set()
+        self._computed_nodes: set[int] = set()
         #: Nodes whose result was computed with unknown numbers assumed to be zero.
-        self._approximate: set[int] = set()
+        self._approximate_nodes: set[int] = set()
         #: Nodes whose result is unknown, and may contain an Inf that was put there on purpose.
-        self._filled: set[int] = set()
+        self._filled_nodes: set[int] = set()
 
     def read_saved_tensors(self) -> None:
         """Read the saved tensors of all nodes that a bad result can have passed, and sort the nodes, inputs first."""
@@ -118,10 +121,10 @@ class _OriginSearch:
             i = stack.pop()
             self._read_node(i)
             self._order.append(i)
-            if i in self._result and i not in self._bad:
+            if i in self._result_values and i not in self._bad_nodes:
                 continue
             for edge in self._plan.edges(i):
-                if edge is not None and edge[0] not in visited and edge not in self._fine:
+                if edge is not None and edge[0] not in visited and edge not in self._finite_outputs:
                     visited.add(edge[0])
                     stack.append(edge[0])
         self._order.sort(key=lambda i: -1 if self._plan.names[i] == ACCUMULATE else self._seqs[i])
@@ -129,72 +132,76 @@ class _OriginSearch:
     def _read_node(self, i: int) -> None:
         node, plan = self._nodes[i], self._plan
         if plan.names[i] == ACCUMULATE:
-            self._note(i, node.variable)
+            self._note_result(i, node.variable)
             return
         kept: dict[str, Any] = {}
-        for name, tensor, own in self.kept(node):
+        for name, tensor, own in self.saved_tensors(node):
             if own:
-                self._note(i, tensor, name == "result" and tensor.output_nr == 0)
+                self._note_result(i, tensor, name == "result" and tensor.output_nr == 0)
                 continue
             kept[name] = tensor
-            maker = self._number.get(tensor.grad_fn) if tensor.grad_fn is not None else None
+            maker = self._number_of.get(tensor.grad_fn) if tensor.grad_fn is not None else None
             if maker is not None:
-                self._note(maker, tensor, tensor.output_nr == 0)
-                if maker not in self._bad and self._result.get(maker, 0) is None:
-                    self._fine.add((maker, tensor.output_nr))
+                self._note_result(maker, tensor, tensor.output_nr == 0)
+                if maker not in self._bad_nodes and self._result_values.get(maker, 0) is None:
+                    self._finite_outputs.add((maker, tensor.output_nr))
             elif tensor.is_leaf and not tensor.requires_grad and not name.startswith("result"):
-                bad = self.measured(tensor)
-                if bad is not None and (bad.nan or i in self._bad):
-                    self._outside.add(i)
-        if i not in self._result:
-            self._note(i, private.forward_again(canonical(plan.names[i]), node, kept))
+                bad = self.bad_values_in(tensor)
+                if bad is not None and (bad.nan or i in self._bad_nodes):
+                    self._external_nodes.add(i)
+        if i not in self._result_values:
+            self._note_result(i, private.forward_again(canonical(plan.names[i]), node, kept))
         self._propagate_nan(i)
 
     def _propagate_nan(self, i: int) -> None:
         """Mark the input of node `i` as NaN if its result is, and if `i` only moves values or makes no NaN."""
-        bad, edges = self._result.get(i), self._plan.edges(i)
+        bad, edges = self._result_values.get(i), self._plan.edges(i)
         name = self._plan.names[i]
         if bad is None or not bad.nan or len(edges) != 1 or edges[0] is None:
             return
         if info(name).reshapes or info(name).keeps_nan:
             before = edges[0][0]
-            self._bad.add(before)
-            self._result.setdefault(before, dataclasses.replace(bad, inf=0))
+            self._bad_nodes.add(before)
+            self._result_values.setdefault(before, dataclasses.replace(bad, inf=0))
 
-    def _note(self, i: int, result: object, first: bool = True) -> None:
-        """Note the values of a result of node `i`. `first`: it is the node's first output."""
+    def _note_result(self, i: int, result: object, first: bool = True) -> None:
+        """Check a result of node `i`, and keep it if it is the node's `first` output."""
         if not _readable(result):
             return
-        bad = self.measured(result)
-        if bad is not None or i not in self._result:
-            self._result[i] = bad
+        bad = self.bad_values_in(result)
+        if bad is not None or i not in self._result_values:
+            self._result_values[i] = bad
         if bad is not None:
-            self._bad.add(i)
+            self._bad_nodes.add(i)
         if first:
-            self._value.setdefault(i, result)
+            self._results.setdefault(i, result)
 
     def _compute(self, i: int) -> None:
-        """Compute the result of node `i` from the results of the nodes before it, if it is not known."""
+        """Compute the result of node `i`, if it is not known, from the results of the nodes before it."""
         name, edges = self._plan.names[i], self._plan.edges(i)
-        if i in self._value or name == ACCUMULATE:
+        if i in self._results or name == ACCUMULATE:
             return
-        operator, inputs = canonical(name), [self._value.get(e[0]) if e and e[1] == 0 else None for e in edges]
+        operator, inputs = canonical(name), [self._results.get(e[0]) if e and e[1] == 0 else None for e in edges]
         guessed = operator == "rsub" or (operator in ("add", "sub") and None in edges)
         if operator in ("add", "sub"):
             inputs = [value if edge else 0.0 for value, edge in zip(inputs, edges, strict=True)]
-        kept = {name: t for name, t, own in self.kept(self._nodes[i], any_dtype=True) if not own}
+        kept = {name: t for name, t, own in self.saved_tensors(self._nodes[i], any_dtype=True) if not own}
         value = private.forward_from_inputs(operator, self._nodes[i], kept, inputs)
         if value is None:
             return
-        if guessed or any(edge and edge[0] in self._approximate for edge in edges):
-            self._approximate.add(i)
-        self._value[i] = value
-        if i not in self._result and _readable(value) and not (i in self._approximate and self.measured(value) is None):
-            self._note(i, value)
-            self._computed.add(i)
+        if guessed or any(edge and edge[0] in self._approximate_nodes for edge in edges):
+            self._approximate_nodes.add(i)
+        self._results[i] = value
+        if (
+            i not in self._result_values
+            and _readable(value)
+            and not (i in self._approximate_nodes and self.bad_values_in(value) is None)
+        ):
+            self._note_result(i, value)
+            self._computed_nodes.add(i)
 
-    def kept(self, node: object, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
-        """Return the readable saved tensors of a node: name, tensor, and whether it is the node's own result.
+    def saved_tensors(self, node: object, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
+        """Return the readable saved tensors of a node: (name, tensor, whether it is the node's own result) for each.
 
         :param any_dtype: include indices and masks.
         """
@@ -205,98 +212,104 @@ class _OriginSearch:
             views, _ = private.read_saved(node, self._attributes[kind])
         except _REPLAY_ERRORS:
             return []
-        fits = _is_there if any_dtype else _readable
+        fits = _has_values if any_dtype else _readable
         return [(name, t, own) for name, t, own, changed, hook in views if not changed and hook is None and fits(t)]
 
-    def measured(self, tensor: Any) -> BadValues | None:
+    def bad_values_in(self, tensor: Any) -> BadValues | None:
         if not _readable(tensor):
             return None
         key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
-        if key not in self._looked:
+        if key not in self._measured:
             total = sum_of(tensor) if tensor.shape else tensor  # torch sums a Python number wrongly
-            self._looked[key] = None if bool(torch.isfinite(total)) else bad_values(tensor)
-        return self._looked[key]
+            self._measured[key] = None if bool(torch.isfinite(total)) else bad_values(tensor)
+        return self._measured[key]
 
-    def found(self) -> NonFiniteOrigin | None:
+    def first_origin(self) -> NonFiniteOrigin | None:
         """Return the first place in forward order at which a non-finite value appears."""
         plan = self._plan
         #: Nodes with finite results, and those of them that are only assumed to be finite.
-        fine: set[int] = set()
-        taken: set[int] = set()
+        finite: set[int] = set()
+        assumed: set[int] = set()
         sure: list[int] = []
-        doubtful: list[int] = []
+        uncertain: list[int] = []
         for i in self._order:
             self._compute(i)
-            name, result = plan.names[i], self._result.get(i)
-            inputs = [edge[0] for edge in plan.edges(i) if edge and edge not in self._fine and edge[0] not in fine]
-            meant = result is not None and not result.nan and info(name).is_fill
-            known_fine = meant or (i in self._result and result is None and i not in self._starts)
-            if not known_fine and i not in self._value:
-                self._follow_fills(i)
-            if known_fine and i not in self._outside:
-                fine.add(i)
-                if meant:
-                    self._filled.add(i)
-                self._bad.discard(i)
-            elif any(j in self._bad for j in inputs):
-                self._bad.add(i)  # passed on, as far as is known
-            elif i in self._outside or (i in self._bad and not inputs):
-                self._bad.add(i)
+            name, result = plan.names[i], self._result_values.get(i)
+            inputs = [
+                edge[0] for edge in plan.edges(i) if edge and edge not in self._finite_outputs and edge[0] not in finite
+            ]
+            is_intended = result is not None and not result.nan and info(name).is_fill
+            known_fine = is_intended or (i in self._result_values and result is None and i not in self._starts)
+            if not known_fine and i not in self._results:
+                self._propagate_fill(i)
+            if known_fine and i not in self._external_nodes:
+                finite.add(i)
+                if is_intended:
+                    self._filled_nodes.add(i)
+                self._bad_nodes.discard(i)
+            elif any(j in self._bad_nodes for j in inputs):
+                self._bad_nodes.add(i)  # passed on, as far as is known
+            elif i in self._external_nodes or (i in self._bad_nodes and not inputs):
+                self._bad_nodes.add(i)
                 sure.append(i)
-            elif i in self._bad or self._may_have(i):
-                doubtful.append(i)
+            elif i in self._bad_nodes or self._may_make_nonfinite(i):
+                uncertain.append(i)
             elif not inputs:
-                fine.add(i)
-                taken.add(i)
-        return self._first_origin(sure, doubtful, taken)
+                finite.add(i)
+                assumed.add(i)
+        return self._first_origin(sure, uncertain, assumed)
 
-    def _is_calm(self, i: int) -> bool:
+    def _keeps_finite(self, i: int) -> bool:
         """Return whether node `i` makes finite results of finite inputs, except for an overflow."""
         name = self._plan.names[i]
         if name == ACCUMULATE or info(name).forward == FINITE:
             return True
         if canonical(name) == "div":
-            by = next((t for kept, t, _ in self.kept(self._nodes[i]) if kept == "other"), None)
-            return by is not None and self.measured(by) is None and bool((by != 0).all())
+            by = next((t for kept, t, _ in self.saved_tensors(self._nodes[i]) if kept == "other"), None)
+            return by is not None and self.bad_values_in(by) is None and bool((by != 0).all())
         if canonical(name) == "pow":
             return private.raises_to_natural_number(self._nodes[i])
         return False
 
-    def _may_have(self, i: int) -> bool:
-        """Return whether node `i`, whose result is unknown, may have made non-finite values from finite ones."""
-        if not self._is_calm(i):
+    def _may_make_nonfinite(self, i: int) -> bool:
+        """Return whether node `i`, whose result is unknown, may have made non-finite values of finite ones."""
+        if not self._keeps_finite(i):
             return True
         operator, edges = info(self._plan.names[i]), self._plan.edges(i)
-        if operator.name == "sub" and all(edge and edge[0] in self._filled for edge in edges):
+        if operator.name == "sub" and all(edge and edge[0] in self._filled_nodes for edge in edges):
             return True
         return operator.amplifies and private.result_of(self._nodes[i])[1] is torch.float16
 
-    def _follow_fills(self, i: int) -> None:
+    def _propagate_fill(self, i: int) -> None:
         """Mark node `i` if its result may contain an Inf that was put there on purpose."""
         edges = self._plan.edges(i)
         if info(self._plan.names[i]).is_fill or (
-            self._is_calm(i) and any(edge and edge[0] in self._filled for edge in edges)
+            self._keeps_finite(i) and any(edge and edge[0] in self._filled_nodes for edge in edges)
         ):
-            self._filled.add(i)
+            self._filled_nodes.add(i)
 
     def _is_masked(self, i: int) -> bool:
         """Return whether an Inf that was put there on purpose may have gone into node `i`."""
-        return any(edge and edge[0] in self._filled for edge in self._plan.edges(i))
+        return any(edge and edge[0] in self._filled_nodes for edge in self._plan.edges(i))
 
-    def _first_origin(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
+    def _first_origin(self, sure: list[int], uncertain: list[int], assumed: set[int]) -> NonFiniteOrigin | None:
         if sure:
             i, plan = sure[0], self._plan
             operator = info(plan.names[i])
             normalises = operator.forward == NORMALISES
-            calm = operator.forward == FINITE or (normalises and not self._is_masked(i))
-            certain = i in self._outside or not calm
-            certain = certain or not any(edge and edge[0] in taken and edge not in self._fine for edge in plan.edges(i))
-            certain = certain and i not in self._approximate
+            keeps_finite = operator.forward == FINITE or (normalises and not self._is_masked(i))
+            certain = i in self._external_nodes or not keeps_finite
+            certain = certain or not any(
+                edge and edge[0] in assumed and edge not in self._finite_outputs for edge in plan.edges(i)
+            )
+            certain = certain and i not in self._approximate_nodes
             mixes = self._is_masked(i) and operator.mixes_inf
             return self._origin_at(
-                i, None if certain or mixes or i in self._computed or normalises else self._unsaved_entry(i), certain
+                i,
+                None if certain or mixes or i in self._computed_nodes or normalises else self._unsaved_entry(i),
+                certain,
             )
-        left = [i for i in doubtful if i not in self._bad or self._may_have(i)]
+        left = [i for i in uncertain if i not in self._bad_nodes or self._may_make_nonfinite(i)]
         left.sort(key=self._risk)  # stable: the first of the forward comes first
         return self._origin_at(left[0], None, False, tuple(left[1:])) if left else None
 
@@ -314,44 +327,49 @@ class _OriginSearch:
 
         Returns ``None`` if there is none, or several.
         """
-        ways, stack, visited = [], [i], {i}
+        entries, stack, visited = [], [i], {i}
         while stack:
             at = stack.pop()
             edges = self._plan.edges(at)
             if None in edges and info(self._plan.names[at]).forgets_inputs:
-                ways.append(at)
+                entries.append(at)
             for edge in edges:
-                if edge and edge[0] not in visited and edge not in self._fine and edge[0] not in self._result:
+                if (
+                    edge
+                    and edge[0] not in visited
+                    and edge not in self._finite_outputs
+                    and edge[0] not in self._result_values
+                ):
                     visited.add(edge[0])
                     stack.append(edge[0])
-        return ways[0] if len(ways) == 1 else None
+        return entries[0] if len(entries) == 1 else None
 
     def _origin_at(self, i: int, entry: int | None, sure: bool, others: tuple[int, ...] = ()) -> NonFiniteOrigin:
         at = i if entry is None else entry
         leaf = self._plan.names[at] == ACCUMULATE
-        outside = entry is not None or i in self._outside or self._has_unsaved_bad_input(i)
+        outside = entry is not None or i in self._external_nodes or self._has_unsaved_bad_input(i)
         how = "leaf" if leaf else "outside" if outside else "made"
         kept, normalises = () if leaf else self._stats(at), info(self._plan.names[at]).forward == NORMALISES
-        masked = self._is_masked(i) or (normalises and self._result.get(at) is not None)
-        return NonFiniteOrigin(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
+        masked = self._is_masked(i) or (normalises and self._result_values.get(at) is not None)
+        return NonFiniteOrigin(at, how, kept, self._result_values.get(at), sure, how == "made" and masked, others)
 
     def _has_unsaved_bad_input(self, i: int) -> bool:
         """Return whether an input of `i` that was not saved must have been bad.
 
         That is the case if the result is bad and all known inputs are finite.
         """
-        return i in self._bad and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
+        return i in self._bad_nodes and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
 
     def _stats(self, i: int) -> tuple[TensorStat, ...]:
-        return tuple(stat_of(name, t) for name, t, own in self.kept(self._nodes[i]) if not own)
+        return tuple(stat_of(name, t) for name, t, own in self.saved_tensors(self._nodes[i]) if not own)
 
 
 def _readable(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` is floating point, and its values exist and can be read."""
-    return _is_there(tensor) and tensor.dtype in FLOATS
+    return _has_values(tensor) and tensor.dtype in FLOATS
 
 
-def _is_there(tensor: object) -> bool:
+def _has_values(tensor: object) -> bool:
     """Return whether the values of `tensor` exist and can be read."""
     if not isinstance(tensor, torch.Tensor) or not private.is_plain(tensor):
         return False

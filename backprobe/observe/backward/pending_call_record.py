@@ -30,6 +30,7 @@ class Cause:
     :ivar mutated: the saved tensor that was written in place.
     :ivar named: the name of that tensor: (root, name) of a parameter or buffer, or a variable.
     :ivar region: the line of the checkpoint that kept what was changed.
+    :ivar carried: the earlier call that ran the node of that tensor, if it did not free its graph.
     :ivar reuse: the earlier call that freed a part of the graph.
     :ivar allocation: what was held when an allocation failed.
     """
@@ -37,6 +38,7 @@ class Cause:
     mutated: ObservedMutation | None = None
     named: Any = None
     region: Site | None = None
+    carried: Reuse | None = None
     reuse: Reuse | None = None
     allocation: FailedAllocation | None = None
 
@@ -65,6 +67,7 @@ class Cause:
             self.region,
             write is not None and write.inferred,
             tuple(filter(None, map(names.frames.site, write.candidates))) if write else (),
+            self.carried,
         )
 
 
@@ -87,7 +90,7 @@ class PendingCallRecord:
     unmeasured: frozenset[int]
     bad: dict[int, Any]
     bad_nodes: tuple[BadNode, ...]
-    bad_seen: tuple[NonFiniteResult, ...]
+    nonfinite_results: tuple[NonFiniteResult, ...]
     base: int
     inside: int | None
     cause: Cause
@@ -131,7 +134,7 @@ class PendingCallRecord:
         )
 
     @cached_property
-    def trouble(self) -> bool:
+    def has_trouble(self) -> bool:
         """Whether anything in the call calls for a closer inspection."""
         return bool(self.bad or self.raised or any(r.bad for r in self.roots))
 
@@ -139,8 +142,8 @@ class PendingCallRecord:
         nodes = PackedNodes(self.packed())
         bad_nodes = self.bad_nodes
         if self.bad and not bad_nodes:
-            bad_nodes = self.second.described(culprits(nodes), lambda node: self.base + nodes[node].node.seq)
-        ops = tuple(self._bad_op(s) for s in self.bad_seen)
+            bad_nodes = self.second.with_derivatives(culprits(nodes), lambda node: self.base + nodes[node].node.seq)
+        ops = tuple(self._bad_op(s) for s in self.nonfinite_results)
         return BackwardCall(
             self.index,
             self.step,

@@ -7,24 +7,25 @@ from types import CodeType
 
 from ...basics.torch_texts import FREED, IN_PLACE
 from ...graphs.plan import engine_order
+from ...source.definitions import backward_code
 from ...torch_internals.saved_by_nodes import is_freed, read_saved, saved_attributes
 from ...torch_internals.walk import LiveGraph
 
 
-def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseException, earlier: int) -> list[int]:
+def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseException, previous_end: int) -> list[int]:
     """Return the nodes before the one at which `error` was raised, in the engine's order.
 
     A node that has run has released its saved tensors, and one that raised in its own backward has not. An error that
     torch raises about a node's outputs names the node.
 
-    :param earlier: the node counter at the end of the call before this one: freed nodes with a lower number may have
-    been freed by that call.
+    :param previous_end: the node counter at the end of the call before this one: freed nodes with a lower number may
+        have been freed by that call.
     """
     order = engine_order(graph.plan, graph.seqs, needed)
     nodes, text = graph.nodes, str(error)
     if FREED in text:
         for at, i in enumerate(order):
-            if graph.seqs[i] < earlier and is_freed(nodes[i]):
+            if graph.seqs[i] < previous_end and is_freed(nodes[i]):
                 return order[:at]
     if IN_PLACE in text:
         for at, i in enumerate(order):
@@ -34,8 +35,7 @@ def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseExcepti
                 return order[:at]
     codes = _codes(error)
     for at, i in enumerate(order):
-        backward = getattr(getattr(nodes[i], "_forward_cls", None), "backward", None)
-        if getattr(backward, "__code__", None) in codes and not is_freed(nodes[i]):
+        if backward_code(getattr(nodes[i], "_forward_cls", None)) in codes and not is_freed(nodes[i]):
             return order[:at]
     freed = [at for at, i in enumerate(order) if is_freed(nodes[i])]
     last = freed[-1] if freed else -1

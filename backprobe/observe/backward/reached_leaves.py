@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...graphs.packed_calls import Signature, unpack
 from ..forward.leaves import LeafTensor, Leaves
 from ..schedule.losses import is_zero
 from .pending_call_record import PendingCallRecord
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ReachedLeaves:
@@ -20,7 +23,7 @@ class ReachedLeaves:
         self._slots: dict[int, tuple[Signature, list[tuple[LeafTensor, int | None]]]] = {}
         self._updates = 0
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Detect gradients that no backward call made.
 
         The script computes them itself: per sample, with ``torch.func``, or from other processes. The check visits each
@@ -39,7 +42,7 @@ class ReachedLeaves:
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         norms, live = recorded.norms, recorded.live
-        if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
+        if recorded.raised is None and live.has_all_gradients:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():
                 leaf.reached += 1
                 for part in leaf.parts:
@@ -48,7 +51,7 @@ class ReachedLeaves:
             reached = self._slots_of(recorded)
             for leaf, slot in reached:
                 leaf.count_gradient(recorded.step, slot is None or norms[slot] != 0.0)
-            live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
+            live.has_all_gradients = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
         if recorded.step < 3 or not recorded.index % 64:
             self._leaves.refresh()
 

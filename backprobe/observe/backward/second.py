@@ -29,11 +29,11 @@ class SecondOrder:
         self._ends: list[int] = []
         self._entries: list[Entry | None] = []
         #: Custom functions without a second derivative: the node counter at the end of their backward.
-        self._once: deque[tuple[int, Entry]] = deque(maxlen=1000)
+        self._nondifferentiable: deque[tuple[int, Entry]] = deque(maxlen=1000)
 
-    def note(self, running: ActiveBackward) -> None:
+    def record_nodes(self, running: ActiveBackward) -> None:
         """Record the nodes that a finished call with ``create_graph`` made."""
-        seqs, made = running.graph.seqs, running.watch.made or ()
+        seqs, made = running.graph.seqs, running.watch.counters_after or ()
         if len(self._ends) > MAX_REMEMBERED_NODES:
             del self._ends[: MAX_REMEMBERED_NODES // 2], self._entries[: MAX_REMEMBERED_NODES // 2]
             self._entries[0] = None  # also for the nodes that were removed
@@ -41,39 +41,41 @@ class SecondOrder:
             self._ends.append(running.began_at)
             self._entries.append(None)
         for node, end in made:
-            entry = self._of(seqs[node]) or self._forward(seqs[node])
+            entry = self._entry_of(seqs[node]) or self._forward_entry(seqs[node])
             if entry is not None and code_objects.is_once(getattr(running.graph.nodes[node], "_forward_cls", None)):
-                self._once.append((end, entry))
+                self._nondifferentiable.append((end, entry))
             if end > self._ends[-1]:
                 self._ends.append(end)
                 self._entries.append(entry)
 
-    def described(self, bad_nodes: Iterable[BadNode], seqs: Callable[[int], int]) -> tuple[BadNode, ...]:
+    def with_derivatives(self, bad_nodes: Iterable[BadNode], seqs: Callable[[int], int]) -> tuple[BadNode, ...]:
         """Add to each of `bad_nodes` the forward op that it derives. `seqs` gives their sequence numbers."""
         return tuple(replace(bad, of=self.derivative(seqs(bad.node))) for bad in bad_nodes)
 
     def derivative(self, seq: int) -> Derivative | None:
         """Return the forward op whose derivative the node `seq` is; ``None`` if no backward made the node."""
-        return self._described(self._of(seq) if self._ends else None)
+        return self._derivative_of(self._entry_of(seq) if self._ends else None)
 
-    def once(self, users: Iterable[int]) -> Derivative | None:
+    def nondifferentiable_maker(self, users: Iterable[int]) -> Derivative | None:
         """Return the custom function whose backward is not differentiable and made the inputs of the nodes `users`.
 
         Torch gives the placeholder node of such a result no sequence number.
         """
         first = min(users, default=0)
-        return self._described(next((entry for end, entry in reversed(self._once) if end <= first), None))
+        return self._derivative_of(
+            next((entry for end, entry in reversed(self._nondifferentiable) if end <= first), None)
+        )
 
-    def _described(self, entry: Entry | None) -> Derivative | None:
+    def _derivative_of(self, entry: Entry | None) -> Derivative | None:
         if entry is None:
             return None
         site, op = line_and_op(entry, self._names.frames)
         return Derivative(op, site, self._names.modules.place_of(entry[3]))
 
-    def _of(self, seq: int) -> Entry | None:
+    def _entry_of(self, seq: int) -> Entry | None:
         at = bisect_right(self._ends, seq)
         return self._entries[at] if at < len(self._ends) else None
 
-    def _forward(self, seq: int) -> Entry | None:
+    def _forward_entry(self, seq: int) -> Entry | None:
         _, entries = self._log.slice(seq, seq)
         return entries[0] if entries else None

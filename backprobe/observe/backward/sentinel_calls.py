@@ -1,4 +1,4 @@
-"""Backward calls that are only counted: cheap facts about each, and the explanation of a call that failed."""
+"""Counts backward calls whose nodes are not recorded, checks their losses, and records the calls that failed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .pending_call_record import PendingCallRecord
 class SentinelCalls:
     """Emits events for backward calls whose nodes are not recorded.
 
-    :param remember: called with what is known of each: index, step, place, and the node counter at which its graph may
-    begin.
+    :param remember: called for each call with its index, step and place, and the node counter at which its graph may
+        begin.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class SentinelCalls:
         events: Events,
         remember: Callable[..., None],
     ) -> None:
-        self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
-        #: Sampled leaves that represent all leaves of a graph, the farthest first.
-        self.far: list[weakref.ref[Any]] = []
-        #: Leaves of the graph of an unrecorded call, for as long as no others are known.
-        self._provisional: list[weakref.ref[Any]] = []
+        self.calls, self._names, self.steps, self._events, self._remember_call = calls, names, steps, events, remember
+        #: Sentinels: leaves of the last recorded graph, the farthest from its roots first.
+        self.sentinel_refs: list[weakref.ref[Any]] = []
+        #: Leaves of the graph of an unrecorded call, used as long as no others are known.
+        self._provisional_refs: list[weakref.ref[Any]] = []
         #: The place of the last counted call.
-        self._spot: CodeLocation | None = None
+        self._last_spot: CodeLocation | None = None
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Take the sampled leaves for later unrecorded calls from a recorded one."""
         if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
-            self.far = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
+            self.sentinel_refs = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
 
     backward_repeated = backward_recorded
 
@@ -62,152 +62,152 @@ class SentinelCalls:
         return self.steps.index
 
     @property
-    def witnesses(self) -> list[Any]:
-        """A few leaves of the last recorded graph, far from its roots."""
-        known = [leaf for leaf in (ref() for ref in self.far) if leaf is not None]
-        known = known or self.steps.some_held()
-        return known or [leaf for leaf in (ref() for ref in self._provisional) if leaf is not None]
+    def leaves(self) -> list[torch.Tensor]:
+        """Return the sentinels that are alive: some leaves far from the roots of the last recorded graph, or others."""
+        known = [leaf for leaf in (ref() for ref in self.sentinel_refs) if leaf is not None]
+        known = known or self.steps.sample_parameters()
+        return known or [leaf for leaf in (ref() for ref in self._provisional_refs) if leaf is not None]
 
-    def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
-        """Return whether an outermost call that is about to be made belongs to a fast-path step.
+    def take_fast_path(self, roots: Any, accumulates: bool, frame: FrameType, budget: Budget) -> bool | None:
+        """Count an outermost call that is about to be made, if it belongs to a fast-path step. Return whether it does.
 
-        Returns ``None`` if it does, but its graph has another number of nodes than earlier calls.
+        Returns ``None`` if it does, but its graph has another number of nodes than those of earlier calls. May end the
+        running step or the fast path.
 
-        :param adds: whether the call accumulates gradients.
+        :param accumulates: whether the call accumulates gradients.
         :param budget: says whether a non-finite loss is only counted.
         """
         steps, calls = self.steps, self.calls
-        if steps.stepped:
+        if steps.has_stepped:
             steps.finish()
-        leaves = self.witnesses if adds and steps.alone else []
-        if leaves and not steps.accumulates(leaves):
+        leaves = self.leaves if accumulates and steps.no_optimizer_seen else []
+        if leaves and not steps.belongs_to_step(leaves):
             steps.finish()
-        if not steps.passing:
+        if not steps.fast_path_left:
             return False
         values = [loss_value(root) for root in roots]
         if not all_finite(values):
-            if not budget.only_counts:
+            if not budget.only_counts_bad_losses:
                 return False
-            budget.count_bad_loss(steps.index)
-        elif budget.only_counts and any(value is not None for value in values):
-            budget.good_loss()
-        if steps.tells and adds and not steps.room:
-            steps.stop_passing()
+            budget.count_undiagnosed_loss(steps.index)
+        elif budget.only_counts_bad_losses and any(value is not None for value in values):
+            budget.note_finite_loss()
+        if steps.defers_records and accumulates and not steps.calls_left:
+            steps.leave_fast_path()
             return False
         spot = self._names.frames.spot(frame)
-        self._remember(calls.count, steps.index, spot, calls.between.over_at)
-        if adds and len(roots) == 1 and calls.count % TIMED_CALL_INTERVAL == SAMPLE_AT:
+        self._remember_call(calls.count, steps.index, spot, calls.node_counts.last_end)
+        if accumulates and len(roots) == 1 and calls.count % TIMED_CALL_INTERVAL == SAMPLE_AT:
             self._events.root_sampled.emit(roots[0])
-        if adds:
-            steps.writes(leaves)
-        if steps.tells:
+        if accumulates:
+            steps.begin_accumulating_call(leaves)
+        if steps.defers_records:
             known = [value for value in values if value is not None]
-            steps.room -= adds
-            loss = steps.losses.noted(sum(known) if known else None, roots) if adds else NotedLoss()
-            steps.noted.append((steps.index, calls.count, loss))
-        if adds:
+            steps.calls_left -= accumulates
+            loss = steps.losses.noted_loss(sum(known) if known else None, roots) if accumulates else NotedLoss()
+            steps.noted_calls.append((steps.index, calls.count, loss))
+        if accumulates:
             self._events.fast_path_calls.emit(spot, 1)
-        calls.count_unobserved(1)
-        return calls.between.as_many() or None
+        calls.count_fast_path_calls(1)
+        return calls.node_counts.begin_call() or None
 
-    def have_passed(self, count: int, latest: list[tuple[int, int, int, CodeLocation]]) -> None:
-        """Account for `count` calls that took the fast path.
+    def add_fast_path_calls(self, count: int, latest: list[tuple[int, int, int, CodeLocation]]) -> None:
+        """Count `count` calls that took the fast path, and emit where they were made.
 
         `latest` holds, for the latest of them, the step, the node counters between which the graph was made, and the
         place.
         """
-        self.calls.count_unobserved(count)
+        self.calls.count_fast_path_calls(count)
         places: dict[CodeLocation | None, int] = {}
         for before, (step, base, now, spot) in enumerate(reversed(latest), 1):
             known = spot if self._names.frames.is_user(spot[0]) else None
-            self._remember(self.calls.count - before, step, known, base, now)
+            self._remember_call(self.calls.count - before, step, known, base, now)
             places[known] = places.get(known, 0) + 1
         for known, some in (places or {None: 1}).items():
             self._events.fast_path_calls.emit(known, round(count * some / max(len(latest), 1)))
-        self.steps.tell_passed()
+        self.steps.emit_fast_path_steps()
 
-    def begins(self) -> None:
-        """Begin an outermost call: the step before may be over."""
+    def begin(self) -> None:
+        """Begin an outermost call; end the running step if its optimizer has stepped."""
         self._events.backward_begins.emit()
-        if self.steps.stepped:
+        if self.steps.has_stepped:
             self.steps.finish()
 
-    def values(self, roots: Sequence[object]) -> list[float | None]:
+    def loss_values(self, roots: Sequence[object]) -> list[float | None]:
         """Return the values of `roots` that can be read without waiting for an accelerator."""
         return [loss_value(root) for root in roots]
 
-    def is_usual(self, kind: str, roots: Sequence[object], values: Sequence[float | None], frame: FrameType) -> bool:
-        """Count a call. Returns whether as many nodes were made for it as for an earlier one."""
+    def count_call(self, kind: str, roots: Sequence[object], values: Sequence[float | None], frame: FrameType) -> bool:
+        """Count a call that is about to be made. Return whether its number of nodes is that of an earlier call."""
         calls = self.calls
-        spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
-        self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
-        self._spot = spot
-        if adds:
+        spot, accumulates = self._names.frames.spot(frame), kind != "autograd.grad"
+        self._remember_call(calls.count, self.steps.index, spot, calls.node_counts.last_end)
+        self._last_spot = spot
+        if accumulates:
             self._events.sentinel_call_begins.emit(spot, roots)
-        calls.count_only(roots, False, self.witnesses if adds else None, values)
-        return calls.between.as_many()
+        calls.count_call(roots, False, self.leaves if accumulates else None, values)
+        return calls.node_counts.begin_call()
 
-    def repeats(self, running: ActiveBackward) -> bool:
-        """Begin to record only the backward of `running`.
-
-        Returns whether as many nodes were made for it as for an earlier one.
-        """
+    def begin_backward_only(self, running: ActiveBackward) -> bool:
+        """Begin a call of which only the backward is recorded. Return whether its number of nodes is known."""
         if running.kind != "autograd.grad":
             self._events.sentinel_call_begins.emit(running.spot, running.roots)
-        return self.calls.between.as_many()
+        return self.calls.node_counts.begin_call()
 
-    def over(self, kind: str, arguments: dict[str, object]) -> None:
-        """End a call that was counted."""
-        self.calls.between.over()
+    def end_call(self, kind: str, arguments: dict[str, object]) -> None:
+        """End a call that was counted and returned."""
+        self.calls.node_counts.end_call()
         if kind != "autograd.grad":
-            self.steps.losses.gave(self.witnesses[::-1])
-            self._events.sentinel_call_ended.emit(self._spot)
+            self.steps.losses.note_gradients(self.leaves[::-1])
+            self._events.sentinel_call_ended.emit(self._last_spot)
         elif not (arguments.get("create_graph") or arguments.get("retain_graph")):
-            self.steps.grad_over()
+            self.steps.note_autograd_grad()
 
-    def begins_bad(self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType) -> None:
+    def record_nonfinite_loss(
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
+    ) -> None:
         """Record a call from a non-finite loss before it is made: its graph still has all saved tensors."""
-        running = self.calls.raised(kind, roots, arguments, frame, None, ())
-        self.calls.flush(running)
-        self._hand_on(running)
+        running = self.calls.unrecorded_call(kind, roots, arguments, frame, None, ())
+        self.calls.flush_values(running)
+        self._emit_record(running)
 
-    def look_for_witnesses(self, roots: Sequence[object]) -> None:
-        """Take sampled leaves from the graph of `roots` if no others are known."""
-        if not self.witnesses:
+    def find_leaves(self, roots: Sequence[object]) -> None:
+        """Take sentinels from the graph of `roots` if none are known."""
+        if not self.leaves:
             graph = walk([node_of(root) for root in roots], Plans())
-            self._provisional = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
+            self._provisional_refs = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
-    def gave_bad(self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType) -> None:
-        """Record a call that gave non-finite gradients. The leaves that got one tell which node made the first."""
-        running = self.calls.raised(kind, roots, arguments, frame, None, ())
+    def record_nonfinite_gradient(
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
+    ) -> None:
+        """Record a call that gave non-finite gradients. The node that made the first is inferred from the leaves."""
+        running = self.calls.unrecorded_call(kind, roots, arguments, frame, None, ())
         watch, graph = running.watch, running.graph
         order = engine_order(graph.plan, graph.seqs, running.live.needed)
-        watch.unwatched(order)
+        watch.set_order(order)
         slots: dict[int, int] = {}
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for i, leaf in graph.leaves:
                 if leaf.grad is not None:
                     slots[i] = watch.norms.now(leaf.grad)
                     watch.incoming.append((i, 0, slots[i], leaf.grad.shape, leaf.grad.dtype))
             watch.norms.flush()
         bad = {i: slot in watch.norms.bad for i, slot in slots.items()}
-        written = torch.autograd.function.BackwardCFunction
-        custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
-        node = first_bad_node(graph.plan, order, bad, custom, self.calls.layouts.newcomers)
+        node = first_bad_node(graph.plan, order, bad, set(graph.custom), self.calls.layouts.new_nodes)
         if node is not None:
             values = next(iter(watch.norms.bad.values()))
             watch.bad_nodes.append(BadNode(node, 0, values, False, (), None, True))
-        self._hand_on(running)
+        self._emit_record(running)
 
-    def failed(
+    def record_error(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType, error: BaseException
     ) -> None:
         """Record a call that raised."""
-        self._hand_on(self.calls.raised(kind, roots, arguments, frame, error, None))
+        self._emit_record(self.calls.unrecorded_call(kind, roots, arguments, frame, error, None))
 
-    def _hand_on(self, running: ActiveBackward) -> None:
-        """Emit the events of a recorded call."""
-        numbers = self.steps.backwards
+    def _emit_record(self, running: ActiveBackward) -> None:
+        """Emit the record of a call that was diagnosed after the fact, and free its state."""
+        numbers = self.steps.call_indices
         if running.index not in numbers[-1:]:
             numbers.append(running.index)
         try:

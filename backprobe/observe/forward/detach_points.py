@@ -75,7 +75,7 @@ class DetachPoints:
 
     def __init__(self, names: Naming) -> None:
         self._names, self._frames, self._modules = names, names.frames, names.modules
-        self._found: dict[Any, ObservedCut] = {}
+        self._found: dict[object, ObservedCut] = {}
         #: Follows the detached values: they may enter a graph again.
         self._reentries = GraphReentry(names.frames)
         #: Whether library code turned gradient mode off last: an op run without gradients may be a detach point then,
@@ -119,13 +119,13 @@ class DetachPoints:
             code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", code)
             if frames.is_user(code):
                 self._library_off = False
-                modules.note_grad_off(site_at(code.co_filename, code.co_firstlineno, code.co_name))
+                modules.grad_off.last = site_at(code.co_filename, code.co_firstlineno, code.co_name)
                 return
         self._library_off = not frames.is_user(code)
         if not code.co_filename.startswith(code_objects.TORCH):
-            modules.note_grad_off(frames.site(frames.spot(frame)))
+            modules.grad_off.last = frames.site(frames.spot(frame))
 
-    def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
+    def _note(self, func: object, out: Any, args: Any, frame: FrameType) -> None:
         """Record an op that takes a tensor that requires a gradient and returns a result without a graph."""
         if func in VALUE_INDEPENDENT or not (self._library_off or torch.is_grad_enabled()):
             return
@@ -133,7 +133,11 @@ class DetachPoints:
         if not tensor_out and func not in _READS:
             return
         sources = [a for a in tensors_in(args, depth=2) if a.requires_grad]
-        if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
+        # torch.tensor([loss], requires_grad=True) begins a graph of its own: a new leaf, which no path leads through.
+        # A view is none, and torch may refuse to say whether it is a leaf.
+        begins_graph = tensor_out and out.requires_grad and not out._is_view() and out.is_leaf
+        goes_on = tensor_out and ((out.requires_grad and not begins_graph) or any(out is a for a in args))
+        if not sources or goes_on:
             return
         spot = self._frames.spot_of_op(frame)
         key = (spot, func)

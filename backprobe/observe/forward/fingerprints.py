@@ -8,7 +8,7 @@ is computed again when the backward begins. Data is fingerprinted only in closel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -28,10 +28,10 @@ class Fingerprint:
     seq: int
     end: int
     version: int
-    shape: Any
-    stride: Any
+    shape: torch.Size
+    stride: tuple[int, ...]
     offset: int
-    dtype: Any
+    dtype: torch.dtype
     total: tuple[float, float]
     #: The line that handed out the memory (``.numpy()``); ``None`` for data.
     given: CodeLocation | None
@@ -41,25 +41,25 @@ class Fingerprints:
     """The fingerprints since the last backward, by storage address."""
 
     def __init__(self) -> None:
-        self._prints: dict[int, list[Fingerprint]] = {}
+        self._fingerprints: dict[int, list[Fingerprint]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._prints)
+        return bool(self._fingerprints)
 
-    def used(self, args: Any, seq: int, end: int) -> None:
+    def add_inputs(self, args: Any, seq: int, end: int) -> None:
         """Fingerprint the tensors in `args` that are data (not views, no gradient).
 
         The op made the nodes `seq` to `end - 1`.
         """
         for t in args:
             if type(t) is torch.Tensor and not t.requires_grad and t._base is None:
-                self._take(t, seq, end, None)
+                self._add(t, seq, end, None)
 
-    def given(self, tensor: torch.Tensor, seq: int, spot: CodeLocation | None) -> None:
+    def add_exposed(self, tensor: torch.Tensor, seq: int, spot: CodeLocation | None) -> None:
         """Fingerprint `tensor`, whose memory was handed out at `spot` to code that torch does not observe."""
-        self._take(tensor, seq, seq, spot)
+        self._add(tensor, seq, seq, spot)
 
-    def _take(self, tensor: Any, seq: int, end: int, spot: CodeLocation | None) -> None:
+    def _add(self, tensor: torch.Tensor, seq: int, end: int, spot: CodeLocation | None) -> None:
         if (
             not tensor.is_cpu
             or tensor.is_nested
@@ -67,26 +67,26 @@ class Fingerprints:
             or not 0 < tensor.numel() <= _MAX_ELEMENTS
         ):
             return
-        if private.hands_off(tensor):
+        if private.is_unsafe_to_read(tensor):
             return
         try:
             storage = tensor.untyped_storage().data_ptr()
             version = tensor._version
         except (RuntimeError, NotImplementedError):
             return
-        known = self._prints.get(storage, [])
-        if len(known) < 64 and len(self._prints) < 4096:
+        known = self._fingerprints.get(storage, [])
+        if len(known) < 64 and len(self._fingerprints) < 4096:
             total = _checksum(tensor)
             shape = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
-            self._prints[storage] = [*known, Fingerprint(seq, end, version, *shape, total, spot)]
+            self._fingerprints[storage] = [*known, Fingerprint(seq, end, version, *shape, total, spot)]
 
-    def changed(self, tensor: torch.Tensor, seq: int) -> Fingerprint | None:
+    def find_changed(self, tensor: torch.Tensor, seq: int) -> Fingerprint | None:
         """Return the fingerprint that no longer matches the memory of `tensor`, saved by node `seq`.
 
         ``None`` if none differs.
         """
         try:
-            known = self._prints.get(tensor.untyped_storage().data_ptr())
+            known = self._fingerprints.get(tensor.untyped_storage().data_ptr())
         except (RuntimeError, NotImplementedError):  # a subclass that has no memory of its own
             return None
         if not known:
@@ -104,7 +104,7 @@ class Fingerprints:
         return own if _checksum(now) != own.total else None
 
     def clear(self) -> None:
-        self._prints.clear()
+        self._fingerprints.clear()
 
 
 def _checksum(tensor: torch.Tensor) -> tuple[float, float]:
@@ -118,13 +118,13 @@ def _checksum(tensor: torch.Tensor) -> tuple[float, float]:
         return _number(flat.sum()), _number(torch.dot(flat, ramp))
 
 
-def _number(value: Any) -> float:
+def _number(value: torch.Tensor) -> float:
     """Return `value` as a float, with 0.5 in place of NaN so that equal contents compare equal."""
     number = float(value)
     return 0.5 if number != number else number
 
 
-def arrays_over(storage: Any, frame: Any, frames: Frames) -> dict[str, CodeType | None]:
+def arrays_over(storage: torch.UntypedStorage, frame: FrameType | None, frames: Frames) -> dict[str, CodeType | None]:
     """Return the names of NumPy arrays inside `storage` in the user's frames, with the code of the function.
 
     Searched are variables, and the attributes of objects in variables, which belong to no function.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...ops import canonical_names, names_of
 from ...torch_internals import private
+
+if TYPE_CHECKING:
+    import torch
 
 _Known = TypeVar("_Known")
 _ref = private.tensor_ref
@@ -34,7 +37,7 @@ class FollowedTensors(Generic[_Known]):
     """Facts of tensors, which are not kept alive."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], _Known]] = {}
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], _Known]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -42,15 +45,15 @@ class FollowedTensors(Generic[_Known]):
     def clear(self) -> None:
         self._known.clear()
 
-    def get(self, tensor: Any) -> _Known | None:
+    def get(self, tensor: object) -> _Known | None:
         known = self._known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def put(self, tensor: Any, known: _Known) -> None:
+    def put(self, tensor: torch.Tensor, known: _Known) -> None:
         if len(self._known) < MAX_FOLLOWED:
             self._known[id(tensor)] = _ref(tensor), known
 
-    def drop(self, tensor: Any) -> None:
+    def drop(self, tensor: torch.Tensor) -> None:
         self._known.pop(id(tensor), None)
 
     def items(self) -> Iterator[tuple[Any, _Known]]:
@@ -62,11 +65,11 @@ class FollowedTensors(Generic[_Known]):
         return [known for t in tensors if (known := self.get(t)) is not None] if self._known else []
 
 
-def nearest_leaves(tensor: Any, most: int, nodes_searched: int) -> dict[int, weakref.ref[Any]]:
+def nearest_leaves(tensor: torch.Tensor, most: int, nodes_searched: int) -> dict[int, weakref.ref[torch.Tensor]]:
     """Return references to some leaves of the graph of `tensor`, those with the shortest way to them, by id."""
     if tensor.grad_fn is None:
         return {id(tensor): _ref(tensor)}
-    leaves: dict[int, weakref.ref[Any]] = {}
+    leaves: dict[int, weakref.ref[torch.Tensor]] = {}
     nodes = [tensor.grad_fn]
     seen = set(nodes)
     for node in nodes:  # grows as we go

@@ -27,7 +27,7 @@ _MAX_ENTRIES = 20_000
 class _Cut(NamedTuple):
     """A detach point that a value comes from, and whether numbers became indices, counts or conditions on the way."""
 
-    key: Any
+    key: object
     is_index: bool = False
 
 
@@ -36,17 +36,17 @@ class GraphReentry:
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        self._of: dict[int, tuple[weakref.ref[Any], frozenset[_Cut]]] = {}
+        self._of: dict[int, tuple[weakref.ref[object], frozenset[_Cut]]] = {}
         #: Module call -> detach points of the value that it last read into Python.
-        self._read: dict[Any, frozenset[_Cut]] = {}
+        self._read: dict[object, frozenset[_Cut]] = {}
         #: Detach points whose values entered a graph again -> the latest step in which they did.
-        self.arrived: dict[Any, int] = {}
+        self.arrived: dict[object, int] = {}
         #: Detach points of which a value entered a graph that was not only compared, counted or rounded to an index.
-        self.by_value: set[Any] = set()
+        self.by_value: set[object] = set()
         #: Function that calls both ``numpy`` and ``from_numpy`` -> the detach points in it.
-        self._back: dict[CodeType, frozenset[Any]] = {}
+        self._back: dict[CodeType, frozenset[object]] = {}
         #: Detach points whose values came back to torch through NumPy.
-        self.numpy: set[Any] = set()
+        self.numpy: set[object] = set()
         self.step = 0
 
     @property
@@ -99,7 +99,7 @@ class GraphReentry:
                 is_index = is_float and not (t.is_floating_point() or t.is_complex())
                 self._mark(t, frozenset(_Cut(cut.key, True) for cut in cuts) if is_index else cuts)
 
-    def _made_in(self, frame: FrameType) -> frozenset[Any]:
+    def _made_in(self, frame: FrameType) -> frozenset[object]:
         """Return the detach points in the user function of `frame`, if it calls both ``numpy`` and ``from_numpy``."""
         spot = self._frames.spot(frame)
         return self._back.get(spot[0], frozenset()) if spot is not None else frozenset()

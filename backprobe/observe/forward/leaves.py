@@ -49,12 +49,12 @@ class LeafTensor:
     )
 
     def __init__(
-        self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
+        self, tensor: torch.Tensor, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
     ) -> None:
         self.ref: weakref.ref[torch.Tensor] = private.tensor_ref(tensor)
         #: The tensor that replaces this one in the graph, and the leaves that are slices of this one in the module: see
         #: Note [Parameters that are swapped].
-        self.other: weakref.ref[Any] | None = None
+        self.other: weakref.ref[torch.Tensor] | None = None
         self.parts: list[LeafTensor] = []
         self.root, self.path = root, path
         self.label = ""
@@ -188,7 +188,7 @@ class Leaves:
             elif tensor.requires_grad and not on:
                 leaf.frozen = self._frames.spot(frame)
 
-    def left_out(self, tensor: torch.Tensor) -> None:
+    def note_frozen(self, tensor: torch.Tensor) -> None:
         """Note that a parameter is frozen where an optimizer is being made: it may be thawed later, unseen."""
         leaf = self.get(tensor)
         leaf.left_frozen = private.next_sequence_nr(), leaf.reached
@@ -213,7 +213,7 @@ class Leaves:
         """Return the leaves to which a backward call gave a gradient."""
         return [leaf for leaf in self._all if leaf.reached]
 
-    def beside(self, leaves: Iterable[LeafTensor]) -> list[LeafTensor]:
+    def of_same_models(self, leaves: Iterable[LeafTensor]) -> list[LeafTensor]:
         """Return all parameters of the outermost modules that `leaves` belong to."""
         roots = {id(leaf.root) for leaf in leaves if leaf.root is not None}
         return [leaf for leaf in self._all if id(leaf.root) in roots]
@@ -239,7 +239,7 @@ class Leaves:
     def root_found(self) -> None:
         """Scan the modules: there is a new outermost module, and it may be gone before its backward."""
         # This may run under the user's modes. torch.jit names traced values after the calling frame.
-        with nullcontext() if private.jit_tracing() is not None else private.unseen():
+        with nullcontext() if private.jit_tracing() is not None else private.disable_function_modes():
             self.scan()
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
@@ -256,7 +256,7 @@ class Leaves:
             if not leaf.reached and leaf.root is not None and (tensor := leaf.ref()) is not None:
                 leaf.without_gradient = leaf.without_gradient is not False and tensor.is_leaf and tensor.grad is None
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the leaves to which the step's closure, if it has one, gave no gradient either."""
         for leaf in self._without:
             tensor = leaf.ref()
@@ -264,7 +264,7 @@ class Leaves:
                 leaf.idle_checks = leaf.idle_checks + 1 if tensor.grad is None else None
         self._without = []
 
-    def _without_gradient(self, optimizer: Any) -> list[LeafTensor]:
+    def _without_gradient(self, optimizer: torch.optim.Optimizer) -> list[LeafTensor]:
         """Return the leaves that `optimizer` holds and that have no gradient; note those that have one."""
         found = []
         for p in parameters_of(optimizer):
@@ -328,15 +328,15 @@ class Leaves:
             leaf = by_ref.get(id(ref))
             if leaf is None:  # never part of a module that was called
                 unknown = ref() is None or id(ref()) not in here
-                count += unknown and not self._missed(ref())
+                count += unknown and not self._may_have_missed(ref())
             elif leaf.root is None:
-                count += not (leaf.reached or self._missed(ref()))
+                count += not (leaf.reached or self._may_have_missed(ref()))
             elif last[(id(leaf.root), leaf.path)] is not leaf:
                 count += 1
         return count
 
-    def _missed(self, tensor: object, seen: bool = True, without_gradient: bool | None = None) -> bool:
-        """Return whether an unrecorded step may have given `tensor` a gradient.
+    def _may_have_missed(self, tensor: object, seen: bool = True, without_gradient: bool | None = None) -> bool:
+        """Return whether an unrecorded step may have given `tensor` a gradient, so that "no gradient" is not known.
 
         :param seen: a recorded step gave a gradient to another parameter of the model.
         :param without_gradient: what is known of a tensor that is gone.
@@ -363,16 +363,17 @@ class Leaves:
 
     def parameters(
         self,
-        held: dict[int, Any] | None,
+        held: dict[int, weakref.ref[torch.Tensor]] | None,
         present: list[dict[int, Any]],
-        goes_on: Callable[[weakref.ref[Any], int], bool] = lambda ref, since: True,
+        updated_since: Callable[[weakref.ref[torch.Tensor], int], bool] = lambda ref, since: True,
     ) -> tuple[Parameter, ...]:
         """Return a record of every parameter of a module: gradients, calls of its module, and whether it is trained.
 
         :param held: weak references to the parameters that optimizers hold; ``None`` if there is no optimizer.
         :param present: for each optimizer, weak references to the parameters of the visible modules when it was
             created.
-        :param goes_on: returns whether an optimizer that holds a parameter has stepped since the given node counter.
+        :param updated_since: returns whether an optimizer that holds a parameter has stepped since the given node
+            counter.
         """
         self.refresh()
         seen = {id(leaf.root) for leaf in self._all if leaf.reached and leaf.root is not None}
@@ -392,13 +393,17 @@ class Leaves:
             held_too = trained is None or id(leaf.ref) in trained
             unseen, at = self._thawed_unseen(leaf), self._thawed_at(leaf)
             if at is not None and trained is not None:
-                held_too = held_too and goes_on(leaf.ref, at)  # an optimizer that held it earlier may no longer step
+                held_too = held_too and updated_since(
+                    leaf.ref, at
+                )  # an optimizer that held it earlier may no longer step
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:
                 continue  # a newer parameter has this name
             idle = (leaf.idle_checks or 0) >= MIN_IDLE_CHECKS
-            if not (leaf.reached or idle) and self._missed(leaf.ref(), id(leaf.root) in seen, leaf.without_gradient):
+            if not (leaf.reached or idle) and self._may_have_missed(
+                leaf.ref(), id(leaf.root) in seen, leaf.without_gradient
+            ):
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]
@@ -418,14 +423,14 @@ class Leaves:
                     replaced,
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
-                    None if leaf.reached else self._not_used(leaf),
+                    None if leaf.reached else self._unused_line(leaf),
                     thawing_line if unseen else self._frames.site(leaf.thawed),
                     unseen,
                 )
             )
         return tuple(found)
 
-    def _not_used(self, leaf: LeafTensor) -> Site | None:
+    def _unused_line(self, leaf: LeafTensor) -> Site | None:
         """Return the line that reads the parameter, or that calls the outermost module around it that never ran."""
         module: Any = leaf.root.ref() if leaf.root is not None else None
         for cls, name in leaf.holders:
@@ -437,7 +442,7 @@ class Leaves:
                 return used(cls, name)
         return None
 
-    def free(self, held: dict[int, Any] | None) -> tuple[FreeParameter, ...]:
+    def free_parameters(self, held: dict[int, weakref.ref[torch.Tensor]] | None) -> tuple[FreeParameter, ...]:
         """Return records of leaves that belong to no module: parameters, and other leaves that an optimizer holds."""
         trained = None if held is None else {id(ref) for ref in held.values()}
         last = {

@@ -11,13 +11,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from ...records import ModuleCall, Site, Unseen
-from ...source.frames import Frames
+from ...source.frames import CodeLocation, Frames
 from ...source.roots import ModuleCallRef, RootModule, modules_in_sight
 from ...torch_internals import code_objects, private
 from ...torch_internals.called_with import keywords
@@ -28,6 +29,7 @@ from ...torch_internals.recursion_limit import Room
 from ...torch_internals.sharding import plain_class
 from ...torch_internals.structure import tensors_in
 from ..events import Events
+from .grad_off_lines import GradModeCalls, GradOffLines
 
 _compiling, _tracing = private.compiling, private.tracing
 _in_region = private.checkpoint_mark
@@ -54,17 +56,24 @@ class OutermostCall(NamedTuple):
 class _ModuleState:
     """The call counts and call references of one module."""
 
-    __slots__ = ("calls", "count", "off", "queries_modes", "quiet", "quiet_now", "ref", "root", "step", "wheres")
+    __slots__ = (
+        "call_refs",
+        "count",
+        "grad_mode",
+        "no_grad_calls_in_step",
+        "queries_modes",
+        "ref",
+        "root",
+        "step",
+    )
 
     def __init__(self, module: nn.Module, root: RootModule) -> None:
         self.ref = weakref.ref(module)
         self.root = root
-        self.wheres: list[ModuleCallRef] = []
+        self.call_refs: list[ModuleCallRef] = []
         self.step, self.count = -1, 0
-        #: Calls with gradient mode on; calls with it off; the latter in this step only.
-        self.calls, self.quiet, self.quiet_now = 0, 0, 0
-        #: Line that had turned gradient mode off before the latest call without it.
-        self.off: Site | None = None
+        self.grad_mode = GradModeCalls()
+        self.no_grad_calls_in_step = 0
         self.queries_modes = queries_modes(type(module))
 
 
@@ -112,8 +121,7 @@ class ModuleWatch:
         #: of the running one: whether gradient mode was on when it began, and the line that had turned it off.
         self.outermost: list[OutermostCall] = []
         self._began: tuple[bool, Site | None] = True, None
-        #: The user's line that turned gradient mode off last.
-        self.grad_off: Site | None = None
+        self.grad_off = GradOffLines()
         self.other_threads = 0
         self.dropped = 0
         #: Calls of outermost modules that PyTorch traced, and how many module calls of one are running:
@@ -125,18 +133,14 @@ class ModuleWatch:
         self.overhead = private.overheads().module
 
     def observe(self, keep_trail: bool, inspecting: bool) -> None:
-        """Keep the trail of calls from now on or not, and inspect each call or not."""
+        """Set whether the trail of calls is kept, and whether each call is inspected."""
         self.keep_trail, self.inspecting = keep_trail, inspecting
 
     def enter_backward(self, running: bool) -> None:
-        """Note whether a backward call is running: modules called in it are recomputed."""
+        """Set whether a backward call is running: modules called in it are recomputed."""
         self.in_backward = running
 
-    def note_grad_off(self, site: Site | None) -> None:
-        """Remember the user's line that turned gradient mode off last."""
-        self.grad_off = site
-
-    def have_regions(self) -> None:
+    def note_region(self) -> None:
         """Stop looking for the first checkpoint at each module call: there was one."""
         self.no_regions = False
 
@@ -149,7 +153,7 @@ class ModuleWatch:
         self._hooks.off()
         self._forget()
 
-    def out_of_sight(self, hidden: bool) -> None:
+    def hide_from_dynamo(self, hidden: bool) -> None:
         """Remove the module hooks while Dynamo is active (`hidden`), or register them again.
 
         See Note [Out of Dynamo's sight].
@@ -159,7 +163,7 @@ class ModuleWatch:
         else:
             self._hooks.on()
 
-    def idle(self) -> None:
+    def make_idle(self) -> None:
         """Stop recording calls.
 
         Keep the hooks for modules that query modes, during which the recorder leaves the mode stack.
@@ -222,25 +226,25 @@ class ModuleWatch:
         if not stack:
             events.forward_begins.emit()
             self._first_output = True
-            self._began = _grad_on(), self.grad_off
+            self._began = _grad_on(), self.grad_off.last
             self._room.begin()
         state = self._states.get(id(module))
         if state is None or state.ref() is not module:
             state = self._add_module(module)
         if state.step != self.step:
-            state.step, state.count, state.quiet_now = self.step, 0, 0
+            state.step, state.count, state.no_grad_calls_in_step = self.step, 0, 0
         n = state.count
         state.count = n + 1
         if _grad_on():
-            state.calls += 1
+            state.grad_mode.calls += 1
         else:
-            state.quiet += 1
-            state.quiet_now += 1
-            state.off = self.grad_off
-        wheres = state.wheres
-        where = wheres[n] if n < len(wheres) else self._where(module, state, n)
+            state.grad_mode.no_grad_calls += 1
+            state.no_grad_calls_in_step += 1
+            self.grad_off.note_call(state.grad_mode, from_outside=not stack and not self._began[0])
+        call_refs = state.call_refs
+        where = call_refs[n] if n < len(call_refs) else self._where(module, state, n)
         if where.path is None and stack and where.around is not stack[-1]:
-            where = wheres[min(n, len(wheres) - 1)] = ModuleCallRef(
+            where = call_refs[min(n, len(call_refs) - 1)] = ModuleCallRef(
                 where.root, None, where.class_name, where.call, stack[-1]
             )
         stack.append(where)
@@ -274,7 +278,7 @@ class ModuleWatch:
         self._traced_calls = 0
         self._events.jit_trace_ends.emit()
 
-    def _query(self, module: nn.Module, args: Any, caller: Any) -> None:
+    def _query(self, module: nn.Module, args: object, caller: FrameType) -> None:
         """Emit ``mode_query_begins`` if this is the outermost call that queries function modes and builds no graph.
 
         `caller` is the frame that calls `module`.
@@ -289,7 +293,7 @@ class ModuleWatch:
             self._query_over()  # an interrupt ended that call: torch calls no hook then
         if queries_modes(type(module)) and not builds_graph(module, args, keywords(caller) or {}):
             self._querying, self._query_calls = weakref.ref(module), 1
-            self._events.mode_query_begins.emit()
+            self._events.mode_query_begins.emit(module)
 
     def _query_over(self) -> None:
         self._querying = None
@@ -316,7 +320,7 @@ class ModuleWatch:
         if own.leaves.left <= 0 or self.inspecting:
             mark = own.mark()
         try:
-            with private.unseen():
+            with private.disable_function_modes():
                 self._record_return(module, output)
         except Exception as error:
             self._events.fault(self, error)
@@ -412,17 +416,17 @@ class ModuleWatch:
             path = root.path_of(m) if m is not None else None
             if path is not None:
                 state.root = root
-                for where in state.wheres:
+                for where in state.call_refs:
                     where.root, where.path = root, path
         self._events.root_found.emit()
         return root
 
     def _where(self, module: nn.Module, state: _ModuleState, n: int) -> ModuleCallRef:
         if n >= self._limit:
-            return state.wheres[-1]
+            return state.call_refs[-1]
         kind = plain_class(type(module))
         where = ModuleCallRef(state.root, state.root.path_of(module), kind.__name__, n + 1)
-        state.wheres.append(where)
+        state.call_refs.append(where)
         return where
 
     def unseen(self) -> list[Unseen]:
@@ -452,9 +456,9 @@ class ModuleWatch:
         """
         now = [state for state in self._states.values() if state.step == self.step]
         trained = [s for s in now if (m := s.ref()) and any(p.requires_grad for p in m.parameters(recurse=False))]
-        if not all(state.quiet_now == state.count for state in trained):
+        if not all(state.no_grad_calls_in_step == state.count for state in trained):
             return []
-        return list(dict.fromkeys(state.off for state in trained))
+        return list(dict.fromkeys(state.grad_mode.off for state in trained))
 
     @property
     def naming(self) -> int:
@@ -494,13 +498,27 @@ class ModuleWatch:
 
     def counts(self, ref: weakref.ref[nn.Module] | None) -> tuple[int, int]:
         """Return how many calls of the module behind `ref`, which may be gone, had gradient mode on, and off."""
-        state = self._counts.get(id(ref)) if ref is not None else None
-        return (state.calls, state.quiet) if state is not None and state.ref is ref else (0, 0)
+        calls = self.grad_mode_calls(ref)
+        return (calls.calls, calls.no_grad_calls) if calls is not None else (0, 0)
 
-    def turned_off(self, ref: weakref.ref[nn.Module] | None) -> Site | None:
-        """Return the line that had turned gradient mode off before the module's latest call without gradients."""
+    def grad_mode_calls(self, ref: weakref.ref[nn.Module] | None) -> GradModeCalls | None:
+        """Return the calls of the module behind `ref`, which may be gone; ``None`` if there are none."""
         state = self._counts.get(id(ref)) if ref is not None else None
-        return state.off if state is not None and state.ref is ref else None
+        return state.grad_mode if state is not None and state.ref is ref else None
+
+    def called_at(self, module: nn.Module) -> CodeLocation | None:
+        """Return where a module was called first in this step; ``None`` unless the step is inspected closely."""
+        state = self._states.get(id(module))
+        if state is not None and state.ref() is module:
+            for at, (spot, *_) in self.details.items():
+                if spot is not None and at < len(self.trail) and self.trail[at] in state.call_refs:
+                    return spot  # type: ignore[no-any-return]
+        return None
+
+    def turned_off(self, ref: weakref.ref[nn.Module] | None, has_learned: bool = False) -> Site | None:
+        """Return the line that stops the module behind `ref` from learning (``GradOffLines.line_that_stops``)."""
+        calls = self.grad_mode_calls(ref)
+        return self.grad_off.line_that_stops(calls, has_learned) if calls is not None else None
 
     def calls_of(
         self, trail: list[ModuleCallRef | None], details: dict[int, list[Any]], step: int
@@ -539,7 +557,7 @@ class ModuleWatch:
 
 def _module_runs(module: nn.Module | None = None) -> bool:
     """Return whether a module's call (the call of `module`, if given) is on this thread's Python stack."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is code_objects.MODULE_CALL and (module is None or frame.f_locals.get("self") is module):
             return True

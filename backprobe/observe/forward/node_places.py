@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ...graphs.data import NodePlace
 from ...records import ACCUMULATE_SEQ, ModuleCall, Site
@@ -49,7 +48,7 @@ class NodePlaces:
     def __init__(self, log: OpLog, modules: ModuleWatch, frames: Frames, calls_from: int = 0) -> None:
         self._log, self._modules, self._frames = log, modules, frames
         self._calls_from = calls_from
-        self._places: dict[Any, int] = {}
+        self._places: dict[object, int] = {}
         self._found: list[tuple[int, Entry | None]] = []
         self._older: dict[int, int] = {}
         self._enter: dict[int, tuple[ModuleCallRef, int]] = {}

@@ -14,6 +14,7 @@ is not observed. Recorded is the line that read a non-finite number out of a ten
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -83,28 +84,28 @@ class NonGraphValues:
     def __init__(self, frames: Frames, modules: ModuleWatch, holds_results: bool = True) -> None:
         self._frames, self._modules = frames, modules
         #: Unmeasured results: values or ``None``, reference, address, version, input addresses, entry, node counter.
-        self._noted: list[tuple[Any, ...]] = []
-        self._waiting: set[int] = set()
+        self._unmeasured: list[tuple[Any, ...]] = []
+        self._unmeasured_addresses: set[int] = set()
         #: Non-finite results, by address.
-        self._bad: dict[int, _Bad] = {}
+        self._bad_by_address: dict[int, _Bad] = {}
         #: Line that read a number -> the op that made it NaN or Inf. See Note [Numbers of Python].
-        self._numbers: dict[tuple[Any, int], NonFiniteResult] = {}
+        self._number_origins: dict[tuple[object, int], NonFiniteResult] = {}
         #: The latest non-finite results: node counter, shape, op.
-        self._recent: list[tuple[int, Any, NonFiniteResult]] = []
+        self._recent_origins: list[tuple[int, Any, NonFiniteResult]] = []
         #: Address -> op, as of the latest measurement: the tensor may only be alive in a node that saved it.
-        self._used: dict[int, NonFiniteResult | None] = {}
+        self._latest_origins: dict[int, NonFiniteResult | None] = {}
         #: How many results were measured.
-        self._settled = 0
+        self._measured_count = 0
         #: Measurements not read yet, in order: the noted results, the shape and slot of each, and the norms.
         self._unread: list[tuple[list[tuple[Any, ...]], list[tuple[Any, int | None]], Norms]] = []
         #: The results that were measured for the latest fetch: ``clear`` still needs them.
-        self._taken: list[tuple[Any, ...]] = []
+        self._fetched: list[tuple[Any, ...]] = []
         #: Whether the step is closely inspected, so that all noted results are measured, not only the latest when
         #: something is bad.
         self.inspecting = True
         self._holds_results = holds_results
 
-    def note(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+    def note(self, func: object, args: Any, out: Any, frame: FrameType) -> None:
         """Note the result `out` of an op that `frame` called and that made no node."""
         if type(out) is not _Tensor:
             if isinstance(out, tuple):
@@ -118,7 +119,7 @@ class NonGraphValues:
                 return
         if out.dtype not in FLOATS:
             return
-        waiting, inputs = self._waiting, []
+        waiting, inputs = self._unmeasured_addresses, []
         try:
             own, version = out.data_ptr(), _version(out)
             for value in args:
@@ -128,7 +129,7 @@ class NonGraphValues:
                         if value is not out:
                             return  # a view: the same memory, so the same verdict
                     elif at not in waiting:
-                        self._data(value, at)
+                        self._note_input(value, at)
                     inputs.append(at)
                 elif type(value) is list or type(value) is tuple:
                     for t in value[:64]:
@@ -142,14 +143,16 @@ class NonGraphValues:
         stack = self._modules.stack
         entry = (code, at, func, stack[-1] if stack else None)
         values = _values(out) if self._holds_results else None
-        self._noted.append((values, _ref(out), own, version, inputs, entry, _next()))
+        self._unmeasured.append((values, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
-        if len(self._noted) > MAX_NOTED_RESULTS:
+        if len(self._unmeasured) > MAX_NOTED_RESULTS:
             self._measure(MAX_MEASURED_ELEMENTS if self.inspecting else 0)
-            if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(norms.away for *_, norms in self._unread):
-                self.settle(0)
+            if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(
+                norms.has_unread_norms for *_, norms in self._unread
+            ):
+                self.measure_noted(0)
 
-    def _line(self, frame: FrameType | None) -> tuple[Any, int]:
+    def _line(self, frame: FrameType | None) -> tuple[object, int]:
         """Return the user's code and instruction from which `frame` is called."""
         known = self._frames.known
         while frame is not None:
@@ -165,30 +168,30 @@ class NonGraphValues:
         :param before: the op in a graph that made the value non-finite, if one did.
         """
         line = self._line(frame)
-        known = self._numbers.pop(line, None)
+        known = self._number_origins.pop(line, None)
         if known is None:
-            self.settle()
+            self.measure_noted()
             known = self.origin_of((tensor,)) or before
         if known is not None:
-            self._numbers[line] = known
-            if len(self._numbers) > _MAX_NUMBER_READS:
-                del self._numbers[next(iter(self._numbers))]
+            self._number_origins[line] = known
+            if len(self._number_origins) > _MAX_NUMBER_READS:
+                del self._number_origins[next(iter(self._number_origins))]
 
-    def of_number(self, nan: bool) -> NonFiniteResult | None:
+    def number_origin(self, nan: bool) -> NonFiniteResult | None:
         """Return the op that may have made a Python number that is NaN (`nan`) or Inf; an Inf may turn into either."""
-        known = [one for one in self._numbers.values() if nan or not one.output.nan]
+        known = [one for one in self._number_origins.values() if nan or not one.output.nan]
         return replace(known[-1], guessed=True) if known else None
 
-    def _data(self, t: Any, at: int) -> None:
+    def _note_input(self, t: Any, at: int) -> None:
         """Note an input that no observed op made: data, or the result of a library's own code."""
-        known = self._bad.get(at)
+        known = self._bad_by_address.get(at)
         if (known is None or known[0]() is None) and not t.requires_grad and t.dtype in FLOATS:
-            self._waiting.add(at)
-            self._noted.append(
+            self._unmeasured_addresses.add(at)
+            self._unmeasured.append(
                 (_values(t) if self._holds_results else None, _ref(t), at, _version(t), (), (None, 0, None, None), 0)
             )
 
-    def settle(self, limit: int = 1 << 62) -> None:
+    def measure_noted(self, limit: int = 1 << 62) -> None:
         """Measure the noted results whose values are kept or that have at most `limit` elements.
 
         The non-finite ones are remembered, with the op that made each so.
@@ -199,16 +202,16 @@ class NonGraphValues:
             norms.flush()
             self._remember(noted, measured, norms)
 
-    def measured(self) -> list[Norms]:
+    def norms_to_fetch(self) -> list[Norms]:
         """Measure the noted results on accelerators at the end of a backward call; return all norms to be fetched."""
-        if not self.inspecting and any(one[0] is not None and not one[0].is_cpu for one in self._noted):
-            self._taken = self._noted
+        if not self.inspecting and any(one[0] is not None and not one[0].is_cpu for one in self._unmeasured):
+            self._fetched = self._unmeasured
             self._measure(0)
         return [norms for *_, norms in self._unread]
 
     def _measure(self, limit: int) -> None:
-        noted, self._noted = self._noted, []
-        self._waiting.clear()
+        noted, self._unmeasured = self._unmeasured, []
+        self._unmeasured_addresses.clear()
         if not noted or (not limit and private.in_mode()):
             return
         was = torch.is_grad_enabled()
@@ -219,7 +222,7 @@ class NonGraphValues:
             for values, ref, _, version, *_ in noted:
                 t = values if values is not None or not limit else ref()
                 known = t is not None and _version(t) == version and (values is not None or t.numel() <= limit)
-                known = known and not (t.is_nested or private.hands_off(t) or private.is_freed(t))
+                known = known and not (t.is_nested or private.is_unsafe_to_read(t) or private.is_freed(t))
                 shape = None if t is None or t.is_nested else t.shape
                 measured.append((shape, norms.take(t) if known else None))
             norms.flush_batches()
@@ -229,11 +232,11 @@ class NonGraphValues:
 
     def _remember(self, noted: list[tuple[Any, ...]], measured: list[tuple[Any, int | None]], norms: Norms) -> None:
         """Remember which of the `noted` results are non-finite, and the op that made each so."""
-        bad = dict(self._bad)  # includes freed tensors: a noted result may be computed from one
+        bad = dict(self._bad_by_address)  # includes freed tensors: a noted result may be computed from one
         #: The op that produced each result that was overwritten before it was measured.
         unknown: dict[int, Entry] = {}
         for (_, ref, at, _, inputs, entry, seq), (shape, slot) in zip(noted, measured, strict=True):
-            self._settled += 1
+            self._measured_count += 1
             values = norms.bad.get(slot) if slot is not None else None
             before = unknown.pop(at, None)
             if slot is not None and values is None:
@@ -253,7 +256,7 @@ class NonGraphValues:
                     name, entry = op_name(maker[2]), maker
                     observed = BadValues(values.nan, values.inf, 0, ())
             nan = values.nan > 0 if values is not None else first_bad is not None and first_bad[2]
-            number = self.of_number(nan) if _NUMBER_ADDRESS in inputs or info(name).takes_python_values else None
+            number = self.number_origin(nan) if _NUMBER_ADDRESS in inputs or info(name).takes_python_values else None
             if first_bad is None and info(name).is_fill and (not nan or number is None):
                 bad[at] = (ref, None, nan, True)
                 continue
@@ -265,50 +268,50 @@ class NonGraphValues:
                 made = name and not info(name).passes_on and entry[0] is not None
                 if origin is None and made and observed is not None:
                     origin = NonFiniteResult(
-                        seq, seq - 1, entry, observed, (), None, observed is not values, self._settled
+                        seq, seq - 1, entry, observed, (), None, observed is not values, self._measured_count
                     )
                 bad[at] = (ref, origin, nan, origin is None)
             if origin is not None and shape is not None:
-                self._recent.append((seq, shape, origin))
-        self._bad = {at: one for at, one in bad.items() if one[0]() is not None}
-        self._used = {at: one[1] for at, one in bad.items()}
-        del self._recent[:-100]
+                self._recent_origins.append((seq, shape, origin))
+        self._bad_by_address = {at: one for at, one in bad.items() if one[0]() is not None}
+        self._latest_origins = {at: one[1] for at, one in bad.items()}
+        del self._recent_origins[:-100]
 
-    def origin_of(self, tensors: Any) -> NonFiniteResult | None:
+    def origin_of(self, tensors: Iterable[object]) -> NonFiniteResult | None:
         """Return the op outside the graph that made one of `tensors` non-finite. Call ``settle`` first."""
         for t in tensors:
             if isinstance(t, _Tensor) and t.layout is torch.strided and not t.is_meta and not _wrapped(t):
-                origin: NonFiniteResult | None = self._used.get(t.data_ptr())
+                origin: NonFiniteResult | None = self._latest_origins.get(t.data_ptr())
                 if origin is not None:
                     return origin
         return None
 
-    def guess(self, first: int, shape: Any, alone: bool = False) -> NonFiniteResult | None:
+    def origin_by_shape(self, first: int, shape: Sequence[int], any_shape: bool = False) -> NonFiniteResult | None:
         """Return the last op outside the graph, before node `first`, whose non-finite result broadcasts to `shape`.
 
-        :param alone: no other known cause exists, so fall back to the last result of any shape.
+        :param any_shape: fall back to the last result of any shape, because no other cause is known.
         """
-        before = [(own, origin) for seq, own, origin in self._recent[::-1] if seq <= first and own is not None]
+        before = [(own, origin) for seq, own, origin in self._recent_origins[::-1] if seq <= first and own is not None]
         fitting = (origin for own, origin in before if expands_to(own, shape))
-        return next(fitting, before[0][1] if before and alone else None)
+        return next(fitting, before[0][1] if before and any_shape else None)
 
-    def cast(self, first: int, tensors: Any) -> NonFiniteResult | None:
+    def origin_by_cast(self, first: int, tensors: Any) -> NonFiniteResult | None:
         """Return the last op outside the graph, before node `first`, that autocast may have cast to one of `tensors`.
 
         The cast itself is not observed.
         """
         for t in tensors:
             if t.dtype in _AUTOCAST_DTYPES and t.grad_fn is None and not t.requires_grad and bad_values(t) is not None:
-                for seq, own, origin in self._recent[::-1]:
+                for seq, own, origin in self._recent_origins[::-1]:
                     if seq <= first and own == t.shape:
                         return origin
         return None
 
-    def clear(self) -> None:
-        """Forget, at the end of a backward call, the results that were made for it and are gone."""
-        noted, self._taken = [] if self.inspecting else [*self._taken, *self._noted], []
-        self.settle(MAX_MEASURED_ELEMENTS if self.inspecting else 0)
-        gone: dict[int, Any] = {}
+    def end_call(self) -> None:
+        """End a backward call: measure or forget the results that were made for it."""
+        noted, self._fetched = [] if self.inspecting else [*self._fetched, *self._unmeasured], []
+        self.measure_noted(MAX_MEASURED_ELEMENTS if self.inspecting else 0)
+        gone: dict[int, object] = {}
         kept: dict[int, Any] = {}
         for values, ref, at, version, inputs, entry, seq in noted:
             if values is not None:
@@ -320,20 +323,20 @@ class NonGraphValues:
             else:
                 kept.pop(at, None)
                 kept[at] = (None, ref, at, version, inputs, entry, seq)
-        self._noted = [*kept.values()]
-        self._waiting = {one[2] for one in self._noted}
-        self._recent.clear()
-        self._used = {}
+        self._unmeasured = [*kept.values()]
+        self._unmeasured_addresses = {one[2] for one in self._unmeasured}
+        self._recent_origins.clear()
+        self._latest_origins = {}
 
-    def forget(self) -> None:
-        """Drop everything; recording stops."""
-        self._noted, self._taken = [], []
-        self._waiting.clear()
+    def clear(self) -> None:
+        """Drop everything, because recording stops."""
+        self._unmeasured, self._fetched = [], []
+        self._unmeasured_addresses.clear()
         self._unread.clear()
-        self._bad.clear()
-        self._numbers.clear()
-        self._recent.clear()
-        self._used = {}
+        self._bad_by_address.clear()
+        self._number_origins.clear()
+        self._recent_origins.clear()
+        self._latest_origins = {}
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -344,7 +347,7 @@ def _version(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _values(tensor: Any) -> torch.Tensor | None:
+def _values(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return a small tensor's values, detached; ``None`` if they are not to be kept.
 
     That is the case if the tensor or its storage is large, or a dispatch mode would observe the copy.
@@ -358,6 +361,6 @@ def _values(tensor: Any) -> torch.Tensor | None:
     return tensor.detach()
 
 
-def _written_with(out: Any, args: Any) -> bool:
+def _written_with(out: object, args: Sequence[object]) -> bool:
     """Return whether an op wrote to the parameter `out` with another tensor, which excludes plain initialisation."""
     return len(args) > 1 and out is args[0] and any(isinstance(t, _Tensor) for t in args[1:])

@@ -38,7 +38,7 @@ class OpLog:
         self.first = 0
         self.ends: list[int] = []
         self.entries: list[Entry] = []
-        self.dropped = self.cut = 0
+        self.dropped = self.lost = 0
 
     def begin_at(self, seq: int) -> None:
         """Note that the log begins with the node `seq`."""
@@ -46,33 +46,33 @@ class OpLog:
 
     def trim(self) -> None:
         """Drop the older half if the log is full. Called between steps."""
-        self._mend()
+        self._repair()
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
             self.first = self.ends[half - 1]
             del self.ends[:half], self.entries[:half]
             self.dropped += half
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Clear the log if an exception interrupted an append (Note [Handlers of signals]).
 
         The two lists then differ in length, and it is unknown which items belong together.
         """
         if len(self.ends) != len(self.entries):
             self.first = self.ends[-1]
-            self.cut += len(self.ends)
+            self.lost += len(self.ends)
             self.ends.clear()
             self.entries.clear()
 
     def slice(self, low: int, high: int) -> tuple[list[int], list[Entry]]:
         """Return the ops that made the nodes `low` to `high`, as (ends, entries), as far as they are known."""
-        self._mend()
+        self._repair()
         if high < self.first:
             return [], []
         a, b = bisect_right(self.ends, low), bisect_left(self.ends, high + 1) + 1
         return self.ends[a:b], self.entries[a:b]
 
-    def skipped(self, until: int) -> None:
+    def mark_unrecorded(self, until: int) -> None:
         """Mark the nodes after the last entry and below `until` as unrecorded."""
         if self.ends and self.ends[-1] < until:
             self.ends.append(until)
@@ -100,6 +100,6 @@ class OpLog:
     def unseen(self) -> list[Unseen]:
         causes = (
             (self.dropped, "older than the op log reaches: their nodes have no line"),
-            (self.cut, "noted before one that was interrupted: their nodes have no line"),
+            (self.lost, "noted before an interrupted op: their nodes have no line"),
         )
         return [Unseen("ops", count, why) for count, why in causes if count]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -20,14 +19,14 @@ class RegionOp:
     """An op of a region: the user's location, the function, the module call, its inputs and its results."""
 
     spot: CodeLocation | None
-    func: Any
+    func: object
     where: ModuleCallRef | None
     #: (position or keyword, value) of the plain numbers, flags and strings among the arguments.
-    plain: tuple[tuple[Any, Any], ...]
+    plain: tuple[tuple[object, object], ...]
     #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
     parameters: tuple[tuple[int, int, bool], ...]
     #: (shape, dtype, whether it requires a gradient) of each tensor.
-    made: tuple[tuple[Any, Any, bool], ...]
+    made: tuple[tuple[torch.Size, torch.dtype, bool], ...]
     #: Sum and norm of the first result, if values are compared.
     value: tuple[float, float] | None
     #: For an op that draws random numbers, a hash of the generators' states, if values are compared.
@@ -114,9 +113,13 @@ def parameter_state(tensor: torch.Tensor) -> tuple[int, int, bool]:
         return 0, tensor._version, tensor.requires_grad
 
 
-def sum_and_norm(tensor: Any) -> tuple[float, float] | None:
+def sum_and_norm(tensor: torch.Tensor) -> tuple[float, float] | None:
     """Return the sum and the norm of a result; ``None`` if it has none that may be read."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_float(tensor) or private.hands_off(tensor):
+    if (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or not is_float(tensor)
+        or private.is_unsafe_to_read(tensor)
+    ):
         return None
     if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel() or private.is_freed(tensor):
         return None
@@ -145,6 +148,6 @@ def _made(op: RegionOp) -> str:
     return " and ".join(f"{dtype_name(d)}{list(s)}" for s, d, _ in op.made)
 
 
-def function_name(op: Any) -> str:
+def function_name(op: Op | RegionOp) -> str:
     """Return the name of the function of `op`."""
     return getattr(op.func, "__name__", str(op.func))

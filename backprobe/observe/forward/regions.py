@@ -13,6 +13,7 @@ import sys
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class _Region:
     #: Whether its values are compared.
     closely: bool = False
     #: Ids of the leaves that a reentrant checkpoint detaches because none of its inputs requires a gradient.
-    lost: dict[int, weakref.ref[Any]] | None = None
+    lost: dict[int, weakref.ref[torch.Tensor]] | None = None
     where: ModuleCallRef | None = None
     run: Any = None
     recomputed: list[RegionOp] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Regions:
         self._regions_by_line: dict[CodeLocation | None, int] = {}
         self._inner: set[CodeLocation] = set()
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, leaves inside, first step.
-        self._lost: dict[Any, tuple[ModuleCallRef | None, dict[int, weakref.ref[Any]], int]] = {}
+        self._lost: dict[Any, tuple[ModuleCallRef | None, dict[int, weakref.ref[torch.Tensor]], int]] = {}
         self._step = 0
         #: Whether any checkpoint was seen, and whether every op is observed now: before the first one, only in closely
         #: inspected steps.
@@ -123,16 +124,20 @@ class Regions:
         if mark is not None and mark[1] is None and not self.known:
             frame = sys._getframe()
             self._begin(mark[0], self._checkpoint(frame), False, frame).partial = True
-        self._modules.have_regions()
+        self._modules.note_region()
 
-    def mode_query_begins(self) -> None:
+    def mode_query_begins(self, module: torch.nn.Module) -> None:
         """Exclude the ops of a module that queries function modes, in a call that builds no graph.
 
-        They are not observed (Note [Modules that query modes]).
+        They are not observed (Note [Modules that query modes]). If a reentrant checkpoint detaches what they use, all
+        parameters of the module count as used.
         """
         region = self._running()
         if region is None:
             return
+        if region.lost is not None:
+            trained = (p for p in module.parameters() if p.requires_grad)
+            region.lost.update((id(p), private.tensor_ref(p)) for p in islice(trained, _MAX_OPS))
         stack = self._modules.stack
         path = stack[-1].path if stack else None
         if path is None:
@@ -153,7 +158,7 @@ class Regions:
             claimed = self._events.op_claimed
             (claimed.add if wanted else claimed.remove)(self._record)
 
-    def grad_mode_set(self, on: bool, frame: Any) -> None:
+    def grad_mode_set(self, on: bool, frame: FrameType) -> None:
         """Track a reentrant checkpoint.
 
         It runs its function with gradient mode off, and recomputes it with the mode on.
@@ -293,7 +298,7 @@ class Regions:
             return []
         return [i for i, s in enumerate(seqs) if (at := bisect_right(firsts, s)) and s < lasts[at - 1]]
 
-    def inputs_of(self, seq: int) -> tuple[CodeLocation | None, int, list[Any]] | None:
+    def inputs_of(self, seq: int) -> tuple[CodeLocation | None, int, list[torch.Tensor | None]] | None:
         """Return the line, the first node and the input tensors of the region that made node `seq`.
 
         ``None`` if there is none.
@@ -331,7 +336,7 @@ class Regions:
         """
         if None in self._found:
             return
-        last: dict[Any, Site] = {}  # by function, the last line that ran
+        last: dict[tuple[str, str], Site] = {}  # by function, the last line that ran
         for site in filter(None, map(self._frames.site, self._inner)):
             key = site.file, site.function
             last[key] = max(site, last.get(key, site), key=lambda one: one.line)
@@ -341,7 +346,13 @@ class Regions:
         self._found[None] = RegionDiffers(*fields, drawn.pop() if len(drawn) == 1 else None)
 
     def _note(
-        self, region: _Region, found: Any, raised: str, step: int, index: int, failed: CodeLocation | None
+        self,
+        region: _Region,
+        found: tuple[str, RegionOp, str, str] | None,
+        raised: str,
+        step: int,
+        index: int,
+        failed: CodeLocation | None,
     ) -> None:
         known = self._found.get(region.spot)
         if known is not None and (known.raised or not raised):

@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -33,6 +33,11 @@ from ..events import Events
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
 from .writes import kind_of, targets
+
+if TYPE_CHECKING:
+    from ...source.caller_frames import Args, Caller, Function, Kwargs
+
+    Handler = Callable[[Function, Args, Kwargs, FrameType], object]
 
 #: Functions that return their input values, for some arguments in the same memory.
 VIEWS = frozenset(
@@ -73,12 +78,12 @@ class Op:
 
     def __init__(
         self,
-        func: Any,
+        func: object,
         args: Any,
         kwargs: Any,
         out: Any,
         numbers: tuple[int, int],
-        frame: Any,
+        frame: FrameType,
         inspecting: bool = True,
         optimizing: bool = False,
     ) -> None:
@@ -87,7 +92,7 @@ class Op:
         self.frame, self.inspecting, self.optimizing = frame, inspecting, optimizing
         self.entry: Entry | None = None
 
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[torch.Tensor]:
         """Return the tensors among the arguments, and in lists and tuples among them."""
         found = []
         for value in (*self.args, *self.kwargs.values()) if self.kwargs else self.args:
@@ -102,7 +107,7 @@ class TorchCallRecorder(TorchFunctionMode):
     """The function mode that records every torch call made from Python on the thread that it is entered on."""
 
     def __init__(
-        self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None, owner: Any = None
+        self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None, owner: object = None
     ) -> None:
         super().__init__()
         #: Nodes numbered below ``first`` were made before the recorder existed.
@@ -110,12 +115,12 @@ class TorchCallRecorder(TorchFunctionMode):
         #: The recording or session that owns this recorder: a snapshot taken while the mode is on finds it here.
         self.owner = owner
         #: Functions that need special handling, and the handler that calls each for us, given the calling frame.
-        self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
+        self.special: dict[object, Handler] = {}
         self.events = events
-        stand_ins = StandIns()
-        self._place = self._stand_ins = stand_ins.of
-        self._made = stand_ins.made
-        self._own, self._ops, self._inside = events.own, events.own.ops, 0.0
+        callers = StandIns()
+        self._untimed_caller_for = self._caller_for = callers.of
+        self._known_callers = callers.made
+        self._own, self._ops, self._inner_seconds = events.own, events.own.ops, 0.0
         #: The time that torch spends on calling us.
         self.overheads = private.Overheads()
         self.log = log if log is not None else OpLog()
@@ -124,18 +129,19 @@ class TorchCallRecorder(TorchFunctionMode):
         self.recording, self.inspecting = True, True
         #: Whether an optimizer's step is running, and whether it is one of torch's own, in which no code of the script
         #: runs; whether it was given a closure, and its code unless gradient mode tells when it runs.
-        self._stepping = self.in_builtin_optimizer = self._has_closure = False
+        self._in_step = self.in_builtin_optimizer = self._has_closure = False
         self._closure: CodeType | None = None
         #: Backward calls that go through the handler now: the mode cannot be taken off the stack during them.
         self.handling = 0
         #: Whether it is on the stack without recording: Note [Held in a test].
         self.idle = False
-        #: Why it is off the stack for a while, and how many modes were below it: Note [Builtin optimizers].
-        self._away, self._below = 0, 0
+        #: The reasons for which it is off the stack, as bits, and how many modes were below it:
+        #: Note [Builtin optimizers].
+        self._off_reasons, self._modes_below = 0, 0
         self.last = _next()
         #: How each function writes in place; ``None`` if it does not.
-        self._kinds: dict[Any, Any] = {}
-        self._entries: dict[Any, Entry] = {}
+        self._kinds: dict[object, Any] = {}
+        self._entries: dict[object, Entry] = {}
         self._stacks, self._custom = Stacks(), CustomCalls(variables)
         #: How often ``push`` put it on this thread's mode stack.
         self._pushed = 0
@@ -151,26 +157,26 @@ class TorchCallRecorder(TorchFunctionMode):
         self.last = seq
 
     def observe(self, recording: bool, inspecting: bool) -> None:
-        """Record ops from now on or not, and inspect each or not."""
+        """Set whether ops are recorded, and whether each is inspected."""
         self.recording, self.inspecting = recording, inspecting
 
-    def be_idle(self, idle: bool) -> None:
-        """Stay on the stack without recording, or end that."""
+    def set_idle(self, idle: bool) -> None:
+        """Set whether the recorder stays on the stack without recording (Note [Held in a test])."""
         self.idle = idle
 
     def skip_nodes(self) -> None:
-        """Log no nodes that were made since the last observed op."""
+        """Leave the nodes that were made since the last observed op out of the log."""
         self.last = _next()
 
     @dynamo_passthrough
-    def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Return a callable that calls a function as `frame` would: Note [Warnings have the script's place]."""
-        return self._stand_ins(frame)(func, args, kwargs)
+    def call(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Call `func` as `frame` would, and return its result: Note [Warnings have the script's place]."""
+        return self._caller_for(frame)(func, args, kwargs)
 
     @property
     def optimizing(self) -> bool:
-        """Whether an optimizer's step is running, and not the closure that it was given."""
-        return self._stepping and not (self._has_closure and torch.is_grad_enabled() and self._in_closure())
+        """Return whether an optimizer's step is running, and not the closure that it was given."""
+        return self._in_step and not (self._has_closure and torch.is_grad_enabled() and self._in_closure())
 
     def _in_closure(self) -> bool:
         """Return whether the closure of the running step is running, given that gradient mode is on.
@@ -185,17 +191,17 @@ class TorchCallRecorder(TorchFunctionMode):
         return frame is not None
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        self._stepping, self._has_closure = True, False
+        self._in_step, self._has_closure = True, False
 
-    def closure_step_begins(self, optimizer: torch.optim.Optimizer, closure: Any) -> None:
+    def closure_step_begins(self, optimizer: torch.optim.Optimizer, closure: object) -> None:
         self._has_closure = True
         builtin = code_objects.is_builtin_optimizer(optimizer)
         self._closure = None if builtin else code_objects.code_of(closure)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        self._stepping = self._has_closure = self.in_builtin_optimizer = False
+        self._in_step = self._has_closure = self.in_builtin_optimizer = False
         self._closure = None
-        self.wake(OPTIMIZER)
+        self.return_to_stack(OPTIMIZER)
 
     def builtin_optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Leave the mode stack for a step of one of torch's own optimizers, if possible.
@@ -213,62 +219,62 @@ class TorchCallRecorder(TorchFunctionMode):
             and self.is_here()
             and private.top_mode() is self
         ):
-            with private.unseen():
+            with private.disable_function_modes():
                 self.events.about_to_write.emit()
-            self.rest(OPTIMIZER)
+            self.leave_stack_for(OPTIMIZER)
 
-    def rest(self, reason: int) -> None:
-        """Leave the stack of function modes until ``wake`` is called for each reason.
+    def leave_stack_for(self, reason: int) -> None:
+        """Leave the stack of function modes for `reason`, until ``return_to_stack`` withdraws it.
 
         Does nothing if the recorder is not on the stack, as inside its own handler.
         """
-        if not self._away:
+        if not self._off_reasons:
             depth = private.depth_of(self) if self.is_here() else None
             if depth is None:
                 return
-            self._below = depth
+            self._modes_below = depth
             private.drop_mode(self)
-        self._away |= reason
+        self._off_reasons |= reason
 
-    def wake(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
+    def return_to_stack(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
         """Withdraw `reasons`; go back to the same place on the mode stack if no reason is left."""
-        if self._away & reasons:
-            self._away &= ~reasons
-            if not self._away and private.depth_of(self) is None:
-                private.put_mode(self, self._below)
-                self.catch_up()
+        if self._off_reasons & reasons:
+            self._off_reasons &= ~reasons
+            if not self._off_reasons and private.depth_of(self) is None:
+                private.put_mode(self, self._modes_below)
+                self.log_unobserved_nodes()
 
-    def put(self, below: int, reason: int = 0) -> None:
-        """Go on the stack, above `below` modes, or stay off it for a reason."""
-        self._away, self._below = reason, below
+    def enter_stack(self, below: int, reason: int = 0) -> None:
+        """Go on the stack, above `below` modes; with a `reason`, stay off it until that is withdrawn."""
+        self._off_reasons, self._modes_below = reason, below
         if not reason:
             private.put_mode(self, below)
 
-    def drop(self) -> None:
+    def leave_stack(self) -> None:
         """Leave the stack of function modes; if the recorder is off it for a while, it does not come back."""
-        self._away = 0
+        self._off_reasons = 0
         private.drop_mode(self)
 
-    def mode_query_begins(self) -> None:
-        with private.unseen():
+    def mode_query_begins(self, module: torch.nn.Module) -> None:
+        with private.disable_function_modes():
             self.events.about_to_write.emit()  # writes in the call are not observed
-        self.rest(QUERY)
+        self.leave_stack_for(QUERY)
 
     def mode_query_ends(self) -> None:
-        self.wake(QUERY)
+        self.return_to_stack(QUERY)
 
-    def out_of_sight(self, hidden: bool) -> None:
+    def hide_from_dynamo(self, hidden: bool) -> None:
         """Leave the stack while Dynamo is active (`hidden`), or go back. See Note [Out of Dynamo's sight]."""
         if hidden:
-            with private.unseen():
+            with private.disable_function_modes():
                 self.events.about_to_write.emit()  # writes in compiled code are not observed
-            self.rest(DYNAMO)
+            self.leave_stack_for(DYNAMO)
         else:
-            self.wake(DYNAMO)
+            self.return_to_stack(DYNAMO)
 
     @property
-    def is_out_of_sight(self) -> bool:
-        return bool(self._away & DYNAMO)
+    def is_hidden_from_dynamo(self) -> bool:
+        return bool(self._off_reasons & DYNAMO)
 
     def jit_trace_begins(self) -> None:
         """Leave the stack for a PyTorch trace.
@@ -276,44 +282,46 @@ class TorchCallRecorder(TorchFunctionMode):
         PyTorch writes the Python frame that calls an op, and a variable name in it for each value, into some graphs: it
         must be the script's frame.
         """
-        self.rest(TRACE)
+        self.leave_stack_for(TRACE)
 
     def jit_trace_ends(self) -> None:
-        self.wake(TRACE)
+        self.return_to_stack(TRACE)
 
-    def detached(self) -> None:
-        self._away = 0
+    def observing_pauses(self) -> None:
+        self._off_reasons = 0
 
     def forward_begins(self) -> None:
-        if self._away:
-            self.wake(OPTIMIZER | QUERY | TRACE)
+        if self._off_reasons:
+            self.return_to_stack(OPTIMIZER | QUERY | TRACE)
 
     def step_begins(self, step: int, inspecting: bool) -> None:
-        if self._away:
-            self.wake(OPTIMIZER | QUERY | TRACE)
+        if self._off_reasons:
+            self.return_to_stack(OPTIMIZER | QUERY | TRACE)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         if _compiling():
             return func(*args, **(kwargs or {}))
         # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
         if self.idle or _jit_tracing() or (_dispatch_modes() and _tracing()):
-            return self._pass_on(func, args, kwargs or {}, _frame(1))
+            return self._call_unrecorded(func, args, kwargs or {}, _frame(1))
         ops, timed = self._ops, False
         left = ops.left = ops.left - 1
         if (left <= 0 or self.inspecting) and func not in BY_FUNCTION:  # backward calls are timed elsewhere
-            timed, mark, self._inside, self._stand_ins = True, self._own.mark(), 0.0, self._timed
+            timed, mark, self._inner_seconds, self._caller_for = True, self._own.mark(), 0.0, self._timed_caller
         try:
             frame = _frame(1)
             special = self.special.get(func)
             if special is not None and not _tracing():
                 return special(func, args, kwargs or {}, frame)
-            made = None if timed else self._made.get((id(frame.f_code), frame.f_lasti))
-            call = made[0] if made is not None else self._stand_ins(frame)
+            made = None if timed else self._known_callers.get((id(frame.f_code), frame.f_lasti))
+            call = made[0] if made is not None else self._caller_for(frame)
             if not self.recording:
                 return call(func, args, kwargs)
             before = _next()
             if before != self.last:
-                self._gap(before, frame)
+                self._log_unobserved_nodes(before, frame)
             kind = self._kinds.get(func, self)
             if kind is self:
                 kind = self._kinds[func] = kind_of(func)
@@ -335,11 +343,11 @@ class TorchCallRecorder(TorchFunctionMode):
             try:
                 after = _next()
                 if writes and not self.in_builtin_optimizer:
-                    self._wrote(kind, func, args, kwargs, after, frame)
+                    self._emit_writes(kind, func, args, kwargs, after, frame)
                 if self.inspecting or events.op_claimed.listeners:
                     self._inspect(Op(func, args, kwargs, out, (before, after), frame, self.inspecting, self.optimizing))
                 elif after != before:
-                    entry = self._note(func, after, frame)
+                    entry = self._log_op(func, after, frame)
                     if func not in VIEWS:
                         for listener in events.graph_op.listeners:
                             try:
@@ -360,30 +368,30 @@ class TorchCallRecorder(TorchFunctionMode):
             return out
         finally:
             if timed:
-                self._stand_ins = self._place
-                self._own.often(ops, mark, self._inside - self.overheads.of(func), self.inspecting)
+                self._caller_for = self._untimed_caller_for
+                self._own.often(ops, mark, self._inner_seconds - self.overheads.of(func), self.inspecting)
 
     @dynamo_passthrough
-    def _pass_on(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    def _call_unrecorded(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
         """Call `func` without recording; only count a backward call that goes through the handler."""
         backward = func in BY_FUNCTION
         self.handling += backward
         try:
-            return self._place(frame)(func, args, kwargs)
+            return self._untimed_caller_for(frame)(func, args, kwargs)
         finally:
             self.handling -= backward
 
     @dynamo_passthrough
-    def _timed(self, frame: Any) -> Any:
+    def _timed_caller(self, frame: FrameType) -> Caller:
         """Return a callable that calls a function as ``_place`` does, and measures the time of the call."""
-        call = self._place(frame)
+        call = self._untimed_caller_for(frame)
 
-        def timed(func: object, args: object, kwargs: object) -> Any:
+        def timed(func: Function, args: Sequence[object], kwargs: Mapping[str, object] | None) -> object:
             begin = _clock()
             try:
                 return call(func, args, kwargs)
             finally:
-                self._inside += _clock() - begin
+                self._inner_seconds += _clock() - begin
 
         return timed
 
@@ -398,7 +406,7 @@ class TorchCallRecorder(TorchFunctionMode):
             except Exception as error:
                 events.listener_failed(listener, error)
         if op.after != op.before:
-            op.entry = self._note(op.func, op.after, op.frame)
+            op.entry = self._log_op(op.func, op.after, op.frame)
         if op.inspecting:
             events.op_inspected.emit(op)
         elif op.entry is None:
@@ -412,7 +420,7 @@ class TorchCallRecorder(TorchFunctionMode):
         elif op.func not in VIEWS:
             events.graph_op.emit(op.out, op.before, op.after, op.entry)
 
-    def _note(self, func: Any, after: int, frame: Any) -> Entry:
+    def _log_op(self, func: object, after: int, frame: Any) -> Entry:
         """Log where `frame` called an op that made nodes, and return the entry."""
         self.last = after
         known = self.frames.known
@@ -458,7 +466,7 @@ class TorchCallRecorder(TorchFunctionMode):
         log.entries.append(entry)
         return entry
 
-    def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
+    def _emit_writes(self, kind: Any, func: Function, args: Args, kwargs: Any, seq: int, frame: FrameType) -> None:
         """Emit an event with the tensors that the op wrote in place, if any."""
         written = targets(kind, args, kwargs) if kind is not None else []
         if kwargs and "out" in kwargs:
@@ -478,7 +486,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     def push(self, *_: object) -> None:
         """Enter the mode before a node that runs Python: the engine has turned off the modes of the call."""
-        if self._away & DYNAMO:
+        if self._off_reasons & DYNAMO:
             return
         self.__enter__()
         self._pushed += 1
@@ -486,7 +494,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     def pop(self, *_: object) -> None:
         """Leave the mode after such a node."""
-        if self._pushed and not self._away & DYNAMO:
+        if self._pushed and not self._off_reasons & DYNAMO:
             self._pushed -= 1
             self.__exit__(None, None, None)
 
@@ -499,7 +507,7 @@ class TorchCallRecorder(TorchFunctionMode):
         while private.mode_depth() > depth:
             self.__exit__(None, None, None)
 
-    def _gap(self, now: int, frame: FrameType) -> None:
+    def _log_unobserved_nodes(self, now: int, frame: FrameType) -> None:
         """Log nodes that were made outside any observed call: ``Function.apply``, C++ extensions, compiled code."""
         spot, name, inner = None, None, None
         under = self._custom.innermost(frame)
@@ -512,7 +520,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None, inner))
         self.last = now
 
-    def made_by(self, spot: CodeLocation | None, name: str) -> None:
+    def attribute_nodes(self, spot: CodeLocation | None, name: str) -> None:
         """Attribute the nodes made since the last op to a call `name` at `spot` that is observed in another way."""
         now = _next()
         if self.recording and now != self.last:
@@ -520,11 +528,11 @@ class TorchCallRecorder(TorchFunctionMode):
             self.log.entries.append((*(spot or (None, 0)), name, None, None))
             self.last = now
 
-    def catch_up(self) -> None:
+    def log_unobserved_nodes(self) -> None:
         """Log nodes that were made since the last observed op."""
         now = _next()
         if self.recording and now != self.last:
-            self._gap(now, _frame(1))
+            self._log_unobserved_nodes(now, _frame(1))
 
     def made_at(self, tensor: torch.Tensor) -> Site | None:
         """Return the user's line of the op that made `tensor`, which has a node."""

@@ -65,38 +65,38 @@ _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.ten
 
 
 class ForwardValues:
-    """Checker of the results of forward ops for NaN and Inf."""
+    """Checks the results of forward ops for NaN and Inf, and finds the op that made the first bad one."""
 
     def __init__(self, names: Naming, own: OwnTime, limit: int = 1000, holds_results: bool = True) -> None:
         self._frames, self._leaves, self._own, self._limit = names.frames, names.leaves, own, limit
         #: Whether to check: off while all values are bad anyway.
         self.checking = True
         #: Non-finite results since the last ``take_bad``, by sequence number.
-        self._bad: list[NonFiniteResult] = []
+        self._bad_results: list[NonFiniteResult] = []
         self._unchecked = 0
         #: Ops that return Inf or NaN by design (a mask of -inf): how many such results were followed by a finite loss.
-        self._tolerated: dict[Any, int] = {}
+        self._tolerated: dict[object, int] = {}
         #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry.
-        self._held: list[Any] = []
-        self._norms = Norms(on_bad=self._batch_bad, sums=True)
+        self._held_results: list[Any] = []
+        self._norms = Norms(on_bad=self._add_bad_result, sums=True)
         #: The results being measured, flat, four items per slot: reference to the tensor, counter before and after,
         #: entry. One list instead of tuples, which Python's garbage collector would have to visit.
-        self._waiting: list[Any] = []
+        self._measuring: list[Any] = []
         #: By id of the first op of a batch: all ops of the batch, and how their results were grouped.
-        self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
-        #: The first bad result whose op has unknown inputs and finite leaves. If that op cannot make NaN of finite
-        #: values, a bad value from outside the graph was among its inputs.
-        self._alone: NonFiniteResult | None = None
+        self._cached_groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
+        #: The first bad result without a known origin: the inputs of its op are unknown, and its leaves finite. If the
+        #: op cannot make NaN of finite values, one of its inputs was a bad value from outside the graph.
+        self._unexplained: NonFiniteResult | None = None
         #: The graph of the backward call that begins, while the waiting results are checked.
         self._graph: LiveGraph | None = None
-        self.outside = NonGraphValues(names.frames, names.modules, holds_results)
-        #: By root and path of a normalisation: the op that made its running statistics bad; and the results to be
-        #: assigned next.
-        self._statistics: dict[Any, NonFiniteResult] = {}
-        self._normed: list[tuple[Any, NonFiniteResult]] = []
+        self.nongraph = NonGraphValues(names.frames, names.modules, holds_results)
+        #: Maps a normalisation, as (root, path), to the op that made its running statistics bad; and the bad results of
+        #: normalisations that ``_complete_origins`` adds to it.
+        self._statistics_origins: dict[object, NonFiniteResult] = {}
+        self._pending_statistics: list[tuple[object, NonFiniteResult]] = []
 
-    def check(self, on: bool) -> None:
-        """Check results from now on or not."""
+    def set_checking(self, on: bool) -> None:
+        """Set whether results are checked."""
         self.checking = on
 
     def graph_op(self, out: Any, before: int, after: int, entry: Entry) -> None:
@@ -104,21 +104,21 @@ class ForwardValues:
         if not self.checking:
             return
         if type(out) is _Tensor:
-            if entry[2] in _BOUNDED_FUNCTIONS and _was_looked_at(out.grad_fn):
+            if entry[2] in _BOUNDED_FUNCTIONS and _has_checked_input(out.grad_fn):
                 return
             if out.numel() > MAX_BATCHED_ELEMENTS:
-                self.now(out, before, after, entry)
+                self.check_result(out, before, after, entry)
             elif not (_wrapped(out) or _modes()):
-                held = self._held
+                held = self._held_results
                 held += (out.data, _ref(out), before, after, entry)  # at once: Note [Handlers of signals]
                 if len(held) > MAX_HELD_RESULTS:
                     self.flush(wait=False)
         elif type(out) is tuple:
             for t in out:
                 if type(t) is _Tensor:
-                    self.now(t, before, after, entry)
+                    self.check_result(t, before, after, entry)
         elif private.is_distributed(out):
-            self.now(out, before, after, entry)
+            self.check_result(out, before, after, entry)
 
     def op_inspected(self, op: Op) -> None:
         """Check the result of an op in a closely inspected step."""
@@ -126,62 +126,64 @@ class ForwardValues:
             return
         if op.entry is not None:
             if op.func not in VIEWS:
-                self._check(op, op.entry)
+                self._check_op(op, op.entry)
         elif not op.optimizing:
             self.nongraph_op(op.func, op.args, op.out, op.frame)
 
-    def nongraph_op(self, func: object, args: Any, out: Any, frame: Any) -> None:
+    def nongraph_op(self, func: object, args: tuple[Any, ...], out: object, frame: FrameType) -> None:
         """Note the result of an op that made no node: it may enter the graph later."""
         if not self.checking:
             return
         if type(out) is float or type(out) is list:
             if args and type(args[0]) is _Tensor and not finite((out,)):
-                self._number_read(args[0], frame)
+                self._record_number_read(args[0], frame)
         elif func not in VALUE_INDEPENDENT:
-            self.outside.note(func, args, out, frame)
+            self.nongraph.note(func, args, out, frame)
 
-    def _number_read(self, t: torch.Tensor, frame: FrameType) -> None:
+    def _record_number_read(self, t: torch.Tensor, frame: FrameType) -> None:
         """Record that the script read a non-finite number from `t`."""
         if t.requires_grad:
             self.flush()
-        self.outside.number_read(t, frame, self._first_bad() if t.requires_grad else None)
+        self.nongraph.number_read(t, frame, self._first_bad() if t.requires_grad else None)
 
     def _first_bad(self) -> NonFiniteResult | None:
-        """Return the origin of the first non-finite value in the graphs since the last backward call began."""
-        first = next((one for one in self._bad if one.output.nan), self._bad[0] if self._bad else None)
+        """Return the origin of the first bad result since the last backward call began; one with NaN is preferred."""
+        first = next(
+            (one for one in self._bad_results if one.output.nan), self._bad_results[0] if self._bad_results else None
+        )
         return first.origin or first if first is not None else None
 
     def step_begins(self, step: int, inspecting: bool) -> None:
-        self.outside.inspecting = inspecting
+        self.nongraph.inspecting = inspecting
 
-    def detached(self) -> None:
-        self.outside.forget()
-        self._statistics.clear()
+    def observing_pauses(self) -> None:
+        self.nongraph.clear()
+        self._statistics_origins.clear()
 
     def about_to_write(self) -> None:
         """Measure the waiting results before an in-place write can change their values."""
-        if self._held:
-            with private.unprofiled():
+        if self._held_results:
+            with private.hide_from_profiler():
                 self.flush(wait=False)
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         """Count, after a backward call without trouble, each op with a non-finite result: it becomes tolerated."""
-        self.outside.clear()
-        if not recorded.trouble:
-            for one in recorded.bad_seen:
+        self.nongraph.end_call()
+        if not recorded.has_trouble:
+            for one in recorded.nonfinite_results:
                 key = one.entry[:3]
                 self._tolerated[key] = self._tolerated.get(key, 0) + 1
 
     def take_bad(self) -> tuple[NonFiniteResult, ...]:
         """Return and clear the non-finite results since the last call."""
-        taken, self._bad = tuple(self._bad), []
+        taken, self._bad_results = tuple(self._bad_results), []
         return taken
 
-    def now(self, t: object, before: int, after: int, entry: Entry) -> None:
-        """Check one result; on the CPU at once."""
-        if self._passes(entry) or not is_float(t) or private.hands_off(t):
+    def check_result(self, t: object, before: int, after: int, entry: Entry) -> None:
+        """Check one result: on the CPU at once, on an accelerator when its measurement is read."""
+        if self._is_tolerated(entry) or not is_float(t) or private.is_unsafe_to_read(t):
             return
-        self._waiting += (private.tensor_ref(t), before, after, entry)
+        self._measuring += (private.tensor_ref(t), before, after, entry)
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -189,7 +191,7 @@ class ForwardValues:
         finally:
             torch._C._set_grad_enabled(was)
 
-    def _passes(self, entry: Entry) -> bool:
+    def _is_tolerated(self, entry: Entry) -> bool:
         return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
 
     def flush(self, graph: LiveGraph | None = None, wait: bool = True) -> None:
@@ -198,51 +200,64 @@ class ForwardValues:
         :param graph: holds the nodes of results whose tensors are gone.
         :param wait: wait for accelerators; otherwise results there are measured now and read the next time.
         """
-        held = self._held[:]
-        if not held and not self._waiting:
-            if graph is not None and self._bad:
-                self._look_up(graph)
+        held = self._held_results[:]
+        if not held and not self._measuring:
+            if graph is not None and self._bad_results:
+                self._fill_in_inputs(graph)
             return
         mark = self._own.begin()
-        self._held.clear()
+        self._held_results.clear()
         self._graph = graph
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            if not self._norms.away:
-                self._measured()
+            if not self._norms.has_unread_norms:
+                self._read_measurements()
             if held and not private.in_mode():  # a dispatch mode of the user's would see our computations
                 self._measure_held(held)
-            if wait or not self._norms.away or len(self._waiting) > 4 * MAX_UNREAD_RESULTS:
-                self._measured()
-                if graph is not None and self._bad:
-                    self._look_up(graph)
-                self._keep()
+            if wait or not self._norms.has_unread_norms or len(self._measuring) > 4 * MAX_UNREAD_RESULTS:
+                self._read_measurements()
+                if graph is not None and self._bad_results:
+                    self._fill_in_inputs(graph)
+                self._complete_origins()
         finally:
             torch._C._set_grad_enabled(was)
             self._graph = None
         self._own.since(mark)
 
-    def _keep(self) -> None:
-        """Complete the origins once all results so far are checked.
+    def _complete_origins(self) -> None:
+        """Complete the origins of bad results, once all results so far are checked.
 
-        Attribute bad running statistics to the first bad result.
+        The first unexplained result may come from outside the graph; bad running statistics come from the first bad
+        result.
         """
-        alone, self._alone = self._alone, None
-        unknown = alone is not None and alone in self._bad[:1] and alone.origin is None and not alone.inputs
-        if alone is not None and unknown and alone.output.nan and info(op_name(alone.entry[2])).makes_no_nan:
-            alone.origin = self.outside.guess(alone.first, alone.output.shape, alone=True)
-            alone.guessed = alone.origin is not None
-        for key, result in self._normed:
-            self._statistics.setdefault(key, self._first_bad() or result)
-        self._normed.clear()
+        unexplained, self._unexplained = self._unexplained, None
+        unknown = (
+            unexplained is not None
+            and unexplained in self._bad_results[:1]
+            and unexplained.origin is None
+            and not unexplained.inputs
+        )
+        if (
+            unexplained is not None
+            and unknown
+            and unexplained.output.nan
+            and info(op_name(unexplained.entry[2])).makes_no_nan
+        ):
+            unexplained.origin = self.nongraph.origin_by_shape(
+                unexplained.first, unexplained.output.shape, any_shape=True
+            )
+            unexplained.guessed = unexplained.origin is not None
+        for key, result in self._pending_statistics:
+            self._statistics_origins.setdefault(key, self._first_bad() or result)
+        self._pending_statistics.clear()
 
-    def _measured(self) -> None:
+    def _read_measurements(self) -> None:
         """Finish and read the pending measurements of ``Norms``, and clear them."""
         self._norms.flush()
         self._unchecked += len(self._norms.unmeasured)
         self._norms.clear()
-        self._waiting.clear()
+        self._measuring.clear()
 
     def _measure_held(self, held: list[Any]) -> None:
         """Measure results that were held.
@@ -254,8 +269,8 @@ class ForwardValues:
         norms.values += [0.0] * len(tensors)
         results = held.copy()
         del results[0::5]
-        self._waiting += results
-        known = self._groups.get(first)
+        self._measuring += results
+        known = self._cached_groups.get(first)
         try:
             live = [at for at, t in enumerate(tensors) if _size(_storage(t))]
         except (RuntimeError, NotImplementedError):  # one has no storage
@@ -264,10 +279,10 @@ class ForwardValues:
             groups = self._grouped(tensors, entries, live)
         elif known is None or known[0] != entries or self._tolerated:
             groups = self._grouped(tensors, entries)
-            if len(self._groups) > 100:
-                self._groups.clear()
+            if len(self._cached_groups) > 100:
+                self._cached_groups.clear()
             if not self._tolerated:
-                self._groups[first] = (entries, groups)
+                self._cached_groups[first] = (entries, groups)
         else:
             groups = known[1]
         for shape, dtype, places in groups:
@@ -282,10 +297,10 @@ class ForwardValues:
         self, tensors: list[torch.Tensor], entries: list[Entry], places: Iterable[int] | None = None
     ) -> list[_Group]:
         """Return the `tensors` that can be measured, grouped by shape and dtype."""
-        groups: dict[Any, _Group] = {}
+        groups: dict[object, _Group] = {}
         for at in range(len(tensors)) if places is None else places:
             t = tensors[at]
-            if self._passes(entries[at]):
+            if self._is_tolerated(entries[at]):
                 continue
             try:
                 shape = t.shape
@@ -293,34 +308,46 @@ class ForwardValues:
                 continue
             group = groups.get((shape, t.dtype))
             if group is None:
-                if t.dtype not in FLOATS or private.hands_off(t):
+                if t.dtype not in FLOATS or private.is_unsafe_to_read(t):
                     continue
                 group = groups[shape, t.dtype] = (shape, t.dtype, [])
             group[2].append(at)
         return list(groups.values())
 
-    def _batch_bad(self, slot: int, tensor: torch.Tensor, values: BadValues) -> None:
-        ref, first, after, entry = self._waiting[4 * slot : 4 * slot + 4]
-        if len(self._bad) < self._limit:
+    def _add_bad_result(self, slot: int, tensor: torch.Tensor, values: BadValues) -> None:
+        ref, first, after, entry = self._measuring[4 * slot : 4 * slot + 4]
+        if len(self._bad_results) < self._limit:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
-            saved, leaves = _taken(node, first)
+            saved, leaves = _saved_inputs_and_leaves(node, first)
             result = NonFiniteResult(first, after - 1, entry, values, ())
             self._set_inputs(result, saved, leaves)
-            self.outside.settle()
-            result.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
+            self.nongraph.measure_noted()
+            result.origin = self.nongraph.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(
+                result
+            )
             if result.origin is None:
                 tensors = [t for _, t in saved]
-                result.origin = self.outside.cast(first, tensors) if saved else self.outside.guess(first, values.shape)
+                result.origin = (
+                    self.nongraph.origin_by_cast(first, tensors)
+                    if saved
+                    else self.nongraph.origin_by_shape(first, values.shape)
+                )
                 result.guessed = result.origin is not None
                 if not (saved or result.guessed or result.leaves):
-                    self._alone = result if self._alone is None or result.last < self._alone.last else self._alone
-            self._of_number(result)
-            self._bad.append(result)
-            self._bad.sort(key=lambda b: b.last)
+                    self._unexplained = (
+                        result
+                        if self._unexplained is None or result.last < self._unexplained.last
+                        else self._unexplained
+                    )
+            self._attribute_to_number(result)
+            self._bad_results.append(result)
+            self._bad_results.sort(key=lambda b: b.last)
 
-    def _set_inputs(self, result: NonFiniteResult, saved: Iterable[tuple[str, Any]], leaves: Iterable[Any]) -> None:
-        """Note what is known of the inputs of the op that made `result`: not every op saves all of them."""
+    def _set_inputs(
+        self, result: NonFiniteResult, saved: Iterable[tuple[str, torch.Tensor]], leaves: Iterable[torch.Tensor]
+    ) -> None:
+        """Set the known inputs of the op that made `result`, and its bad leaves. Not every op saves all its inputs."""
         bad = [leaf for leaf in leaves if bad_values(leaf)]
         result.leaves = tuple((self._leaves.get(leaf), stat_of("", leaf)) for leaf in bad)
         storages = {storage_of(leaf) for leaf in bad} - {None}
@@ -336,47 +363,50 @@ class ForwardValues:
         if where is None or op_name(result.entry[2]) not in ("batch_norm", "instance_norm"):
             return None
         key, own_bad = (where.root, where.path), result.inputs[0].bad if result.inputs else result.output
-        if own_bad is not None and key not in self._statistics:
-            self._normed.append((key, result))
-        return self._statistics.get(key) if own_bad is None or not result.inputs else None
+        if own_bad is not None and key not in self._statistics_origins:
+            self._pending_statistics.append((key, result))
+        return self._statistics_origins.get(key) if own_bad is None or not result.inputs else None
 
-    def _of_number(self, result: NonFiniteResult, number: bool = False) -> None:
+    def _attribute_to_number(self, result: NonFiniteResult, number: bool = False) -> None:
         """Attribute `result` to a Python number, if it has no other certain origin.
 
         That requires that a number was an argument (`number`), or that the op cannot make NaN by itself.
         """
         if result.origin is None or (result.guessed and number):
             bad_inputs = [t for t in result.inputs if t.bad is not None]
-            alone = (
+            is_number_only = (
                 info(op_name(result.entry[2])).makes_no_nan
                 if not bad_inputs
                 else not any(t.shape or t.made for t in bad_inputs)
             )
-            if number or alone:
+            if number or is_number_only:
                 nan = result.output.nan > 0
-                result.origin = self.outside.of_number(nan) or result.origin
+                result.origin = self.nongraph.number_origin(nan) or result.origin
                 result.guessed = result.origin is not None
 
-    def _look_up(self, graph: LiveGraph) -> None:
+    def _fill_in_inputs(self, graph: LiveGraph) -> None:
         """Fill in the inputs of bad results whose tensors were gone when measured, from their nodes in `graph`."""
         self._graph = graph
-        for result in self._bad:
+        for result in self._bad_results:
             if result.inputs or not (result.origin is None or result.guessed):
                 continue
-            saved, leaves = _taken(self._node_of(result.first, result.last + 1), result.first)
+            saved, leaves = _saved_inputs_and_leaves(self._node_of(result.first, result.last + 1), result.first)
             if saved or leaves:
-                self.outside.settle()
+                self.nongraph.measure_noted()
                 self._set_inputs(result, saved, leaves)
-                origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
-                sure, origin = origin is not None, origin or self.outside.cast(result.first, [t for _, t in saved])
+                origin = self.nongraph.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
+                sure, origin = (
+                    origin is not None,
+                    origin or self.nongraph.origin_by_cast(result.first, [t for _, t in saved]),
+                )
                 result.origin, result.guessed = (
                     origin or result.origin,
                     not sure and (result.guessed or origin is not None),
                 )
-                self._of_number(result)
+                self._attribute_to_number(result)
         self._graph = None
 
-    def _node_of(self, first: int, after: int) -> Any:
+    def _node_of(self, first: int, after: int) -> torch.autograd.graph.Node | None:
         """Return the last node that the op with these numbers made, if the graph is known."""
         graph = self._graph
         if graph is None:
@@ -386,13 +416,13 @@ class ForwardValues:
         )
         return None if at is None else graph.nodes[at]
 
-    def _check(self, op: Op, entry: Entry) -> None:
+    def _check_op(self, op: Op, entry: Entry) -> None:
         """Check the result of an op at once, with its inputs."""
         out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
             plain = type(t) is _Tensor or private.is_distributed(t)
-            if not plain or not is_float(t) or private.hands_off(t):
+            if not plain or not is_float(t) or private.is_unsafe_to_read(t):
                 self._unchecked += not plain and isinstance(t, _Tensor)
                 continue
             was = torch.is_grad_enabled()
@@ -401,15 +431,15 @@ class ForwardValues:
                 norms = Norms(sums=True)
                 norms.now(t)
                 norms.flush()
-                if norms.bad and len(self._bad) < self._limit:
+                if norms.bad and len(self._bad_results) < self._limit:
                     result = NonFiniteResult(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
-                    self.outside.settle()
-                    result.origin = self.outside.origin_of(
+                    self.nongraph.measure_noted()
+                    result.origin = self.nongraph.origin_of(
                         tensors_in((op.args, op.kwargs), depth=3)
                     ) or self._statistics_origin(result)
-                    self._of_number(result, any(type(one) is float and one - one != 0.0 for one in op.args))
-                    self._bad.append(result)
-                    self._keep()
+                    self._attribute_to_number(result, any(type(one) is float and one - one != 0.0 for one in op.args))
+                    self._bad_results.append(result)
+                    self._complete_origins()
             finally:
                 torch._C._set_grad_enabled(was)
 
@@ -435,7 +465,7 @@ def finite(values: Iterable[object]) -> bool:
     return all(finite(one) if type(one) is list else type(one) is not float or one - one == 0.0 for one in values)
 
 
-def _was_looked_at(node: Any) -> bool:
+def _has_checked_input(node: Any) -> bool:
     """Return whether the input of `node` is the result of an op that was checked itself, or a view of one.
 
     See Note [Results that need no check].
@@ -450,13 +480,14 @@ def _was_looked_at(node: Any) -> bool:
     return False
 
 
-def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
-    """Return the inputs that an op's nodes saved, and the leaves that they lead to.
+def _saved_inputs_and_leaves(node: Any, first: int) -> tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]]:
+    """Return the inputs that the nodes of an op saved, and the leaves among the next functions of these nodes.
 
-    `node` is the last node that the op made and `first` the sequence number of its first.
+    :param node: the last node that the op made; ``None`` if it is unknown.
+    :param first: the sequence number of the op's first node.
     """
-    saved: list[tuple[str, Any]] = []
-    leaves: list[Any] = []
+    saved: list[tuple[str, torch.Tensor]] = []
+    leaves: list[torch.Tensor] = []
     nodes = [node] if node is not None else []
     for one in nodes:  # grows as we go
         saved += [(name, t) for name, t in private.saved_tensors(one) if name != "result"]

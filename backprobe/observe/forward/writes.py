@@ -11,7 +11,7 @@ import contextlib
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -85,34 +85,34 @@ class _StepHabits:
     def __init__(self) -> None:
         self.lines: dict[CodeLocation, None] = {}
         self._steps = 0
-        self._before: dict[int, int] = {}
+        self._versions_before: dict[int, int] = {}
         #: Writes of a step to each parameter; -1 if they vary.
-        self._bumps: IdentityMap[int] = IdentityMap(private.tensor_ref)
+        self._writes_per_step: IdentityMap[int] = IdentityMap(private.tensor_ref)
 
-    def begins(self, optimizer: torch.optim.Optimizer) -> None:
+    def begin_step(self, optimizer: torch.optim.Optimizer) -> None:
         learns = self._steps < LEARNING_STEPS
-        self._before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
+        self._versions_before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
 
-    def over(self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None) -> None:
-        if self._before:
+    def end_step(self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None) -> None:
+        if self._versions_before:
             self._steps += 1
             for p, version in _versions(optimizer):
-                bumps = version - self._before.get(id(p), version)
+                bumps = version - self._versions_before.get(id(p), version)
                 if bumps:
-                    self._bumps[p] = bumps if self._bumps.get(p) in (None, bumps) else -1
-            self._before = {}
+                    self._writes_per_step[p] = bumps if self._writes_per_step.get(p) in (None, bumps) else -1
+            self._versions_before = {}
         if spot is not None:
             self.lines.pop(spot, None)
             self.lines[spot] = None
             if len(self.lines) > MAX_STEP_LINES:
                 del self.lines[next(iter(self.lines))]
 
-    def bumps(self, parameter: torch.Tensor) -> int | None:
-        bumps = self._bumps.get(parameter)
+    def writes_per_step(self, parameter: torch.Tensor) -> int | None:
+        bumps = self._writes_per_step.get(parameter)
         return None if bumps == -1 else bumps
 
 
-def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Any, int]]:
+def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, int]]:
     with contextlib.suppress(RuntimeError, AttributeError):  # inference tensors have no version
         return [(p, p._version) for group in optimizer.param_groups for p in group["params"]]
     return []
@@ -128,7 +128,7 @@ class WriteLog:
         self._trains_from: int | None = None
         self._habits: IdentityMap[_StepHabits] = IdentityMap()
         #: Tensors that ``.data`` returned: each has a version counter of its own.
-        self._data: dict[int, weakref.ref[Any]] = {}
+        self._data: dict[int, weakref.ref[torch.Tensor]] = {}
         #: Writes through ``.data``.
         self.silent: deque[Write] = deque(maxlen=4096)
 
@@ -162,13 +162,13 @@ class WriteLog:
         known = self._habits.get(optimizer)
         if known is None:
             known = self._habits[optimizer] = _StepHabits()
-        known.begins(optimizer)
+        known.begin_step(optimizer)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Log one entry for an optimizer step; the tensors that it wrote to are looked up when needed."""
         spot = self._frames.spot(sys._getframe())
         if (known := self._habits.get(optimizer)) is not None:
-            known.over(optimizer, spot)
+            known.end_step(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
 
     def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
@@ -305,11 +305,11 @@ class WriteLog:
             return []
         known = self._habits.get(optimizer)
         lines = tuple(known.lines) if known is not None else ()
-        bumps = known.bumps(held) if known is not None else None
+        bumps = known.writes_per_step(held) if known is not None else None
         return [OptimizerStep(seq, f"{type(optimizer).__name__}.step", spot, lines, bumps)]
 
 
-def _held_in(optimizer: torch.optim.Optimizer, storage: int) -> Any:
+def _held_in(optimizer: torch.optim.Optimizer, storage: int) -> torch.Tensor | None:
     """Return the parameter of `optimizer` that lives in `storage`."""
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -320,7 +320,7 @@ def _held_in(optimizer: torch.optim.Optimizer, storage: int) -> Any:
     return None
 
 
-def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
+def targets(kind: Any, args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[Any]:
     """Return the tensors that a call writes, for a function of this `kind` (see ``kind_of``)."""
     if kind is True:
         first = args[0] if args else (kwargs or {}).get("tensor")
@@ -379,7 +379,7 @@ def _short(op: str | None) -> str:
     return (op or "").rpartition(":")[2]
 
 
-def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
+def names_of_storage(storage: int | None, modules: ModuleWatch) -> tuple[Any, str] | None:
     """Return (root, name) of the parameter or buffer that lives in `storage`."""
     if storage is None:
         return None
@@ -390,7 +390,7 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
     return None
 
 
-def parameter_with_gradient(storage: int | None, modules: Any) -> str:
+def parameter_with_gradient(storage: int | None, modules: ModuleWatch) -> str:
     """Return the name of the parameter whose gradient lives in `storage`."""
     for _, module in modules.models() if storage is not None else ():
         for name, p in module.named_parameters():

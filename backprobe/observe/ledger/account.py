@@ -27,7 +27,7 @@ from .changed_by import Change
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
 MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
 #: The relative difference of norms up to which a weight counts as restored: adding and subtracting the same rounds.
-RESTORED_WITHIN = 1e-5
+MAX_RESTORED_DIFFERENCE = 1e-5
 
 #: What happened; the place, if it identifies the event; the numbers of optimizers.
 Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
@@ -37,69 +37,69 @@ class Account:
     """The account of one parameter since its optimizer last stepped.
 
     :ivar ref: a reference to the parameter; ``leaf``: its record, which names it; ``dtype``: of torch.
-    :ivar sampled: its values are compared in this period.
+    :ivar is_sampled: its values are compared in this period.
     :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
-        closed: something was missed. ``lines``: by position of an event, the changes that were observed to cause it.
-    :ivar grad, version: a reference to the gradient of the last look, and its version.
-    :ivar used: that gradient is what the last step used, unchanged; ``zero``: all its elements are zero.
-    :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
-    :ivar changes: what some of the steps changed, in all periods. ``stays``: the last step left the weight as it was,
-        for a reason that only a measurement shows.
+        closed: something was missed. ``causes``: by position of an event, the changes that were observed to cause it.
+    :ivar grad, grad_version: a reference to the gradient of the last look, and its version.
+    :ivar is_reused: that gradient is what the last step used, unchanged; ``is_zero``: all its elements are zero.
+    :ivar is_perturbed: the weight was changed after the first backward call of the period, and not restored since.
+    :ivar changes: what some of the steps changed, in all periods. ``needs_measurement``: the last step left the weight
+        as it was, for a reason that only a measurement shows.
     """
 
     __slots__ = (
+        "causes",
         "changes",
         "dtype",
         "events",
-        "first_value",
+        "first_weight_norm",
         "grad",
+        "grad_version",
+        "is_perturbed",
+        "is_reused",
+        "is_sampled",
+        "is_zero",
         "leaf",
-        "lines",
-        "perturbed",
+        "needs_measurement",
         "ref",
-        "sampled",
-        "stays",
-        "step_value",
-        "used",
-        "value",
-        "version",
+        "step_weight_norm",
+        "weight_norm",
         "weight_version",
-        "zero",
     )
 
-    def __init__(self, parameter: Any, leaf: LeafTensor) -> None:
+    def __init__(self, parameter: torch.Tensor, leaf: LeafTensor) -> None:
         self.ref, self.leaf = private.tensor_ref(parameter), leaf
         self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.changes: list[WeightChange] = []
         self.events: list[list[Any]] | None = None
-        self.lines: dict[int, set[Change]] = {}
+        self.causes: dict[int, set[Change]] = {}
         self.grad: Any = None
-        self.version = self.weight_version = 0
-        self.used = self.zero = self.perturbed = self.sampled = self.stays = False
+        self.grad_version = self.weight_version = 0
+        self.is_reused = self.is_zero = self.is_perturbed = self.is_sampled = self.needs_measurement = False
         #: The norm of the weight's sample at the last look, at the first backward call of the period, and when the
         #: optimizer's step began.
-        self.value: float | None = None
-        self.first_value: float | None = None
-        self.step_value: float | None = None
+        self.weight_norm: float | None = None
+        self.first_weight_norm: float | None = None
+        self.step_weight_norm: float | None = None
 
-    def open(self, parameter: Any, value: float | None, stepped: bool = True) -> None:
+    def begin_period(self, parameter: Any, value: float | None, stepped: bool = True) -> None:
         """Begin a period.
 
         :param stepped: the optimizer has just stepped and used the gradient that is there.
         """
-        self.events, self.lines = [], {}
-        self._take_gradient(parameter.grad)
-        self.used, self.perturbed = stepped and self.grad is not None, False
-        self.zero = self.zero and self.used
-        self.value, self.first_value, self.step_value = value, None, None
+        self.events, self.causes = [], {}
+        self._remember_gradient(parameter.grad)
+        self.is_reused, self.is_perturbed = stepped and self.grad is not None, False
+        self.is_zero = self.is_zero and self.is_reused
+        self.weight_norm, self.first_weight_norm, self.step_weight_norm = value, None, None
         self.weight_version = parameter._version
 
-    def close(self) -> None:
-        """End the period without an account of it."""
+    def end_period(self) -> None:
+        """End the period and drop its events, because something was missed."""
         self.events = None
 
-    def note(self, what: str, spot: CodeLocation | None = None, optimizers: tuple[int, ...] = ()) -> None:
-        """Add an event to the period."""
+    def add_event(self, what: str, spot: CodeLocation | None = None, optimizers: tuple[int, ...] = ()) -> None:
+        """Add an event to the period, or count it again if it is the last one; drop the period if it has too many."""
         found = self.events
         if found is None:
             return
@@ -111,13 +111,13 @@ class Account:
         else:
             self.events = None
 
-    def add_lines(self, lines: Iterable[Change]) -> None:
-        """Note changes that were observed to cause the last event."""
+    def add_causes(self, lines: Iterable[Change]) -> None:
+        """Add lines that were observed to cause the last event."""
         if self.events:
-            self.lines.setdefault(len(self.events) - 1, set()).update(lines)
+            self.causes.setdefault(len(self.events) - 1, set()).update(lines)
 
-    def look_at_gradient(self, parameter: Any) -> str:
-        """Note what the script has done to the gradient since the last look, and return it; empty for nothing."""
+    def compare_gradient(self, parameter: Any) -> str:
+        """Add an event if the script has changed the gradient since the last look, and return its kind; else empty."""
         grad: Any = parameter.grad
         known = self.grad
         if grad is None:
@@ -126,64 +126,67 @@ class Account:
             what = events.CLEARED
         else:
             same = known is not None and known() is grad
-            unchanged = same and grad._version == self.version
-            if unchanged and self.zero:
+            unchanged = same and grad._version == self.grad_version
+            if unchanged and self.is_zero:
                 return ""
             zero = not may_be_nonzero(grad)  # also if unchanged: ``p.grad.data.zero_()`` leaves the version as it is
             if unchanged and not zero:
                 return ""
             what = events.ZEROED if zero else events.SCALED if same else events.REPLACED
-        self._take_gradient(grad)
-        self.used, self.zero = False, what == events.ZEROED
-        self.note(what)
+        self._remember_gradient(grad)
+        self.is_reused, self.is_zero = False, what == events.ZEROED
+        self.add_event(what)
         return what
 
-    def got_gradient(self, parameter: Any) -> str:
-        """Return the event of a backward call that has ended: empty if it gave the parameter no gradient."""
+    def update_after_backward(self, parameter: Any) -> str:
+        """Take over the gradient after a backward call, and return the event; empty if the call gave no gradient."""
         grad: Any = parameter.grad
         known = self.grad
-        if grad is None or (known is not None and known() is grad and grad._version == self.version):
+        if grad is None or (known is not None and known() is grad and grad._version == self.grad_version):
             return ""
-        what = events.ADDED if self.used else events.GRADIENT
-        self._take_gradient(grad)
-        self.used, self.zero = False, not may_be_nonzero(grad)
+        what = events.ADDED if self.is_reused else events.GRADIENT
+        self._remember_gradient(grad)
+        self.is_reused, self.is_zero = False, not may_be_nonzero(grad)
         return what
 
-    def look_at_weight(self, parameter: Any, value: float | None, in_step: bool = False) -> bool:
-        """Note whether the weight has changed since the last look. `value`: the norm of its sample."""
-        before, self.value = self.value, value
+    def compare_weight(self, parameter: Any, value: float | None, in_step: bool = False) -> bool:
+        """Return whether the weight has changed since the last look, and add an event if it has.
+
+        :param value: the norm of the weight's sample, if it was taken.
+        """
+        before, self.weight_norm = self.weight_norm, value
         version, self.weight_version = self.weight_version, parameter._version
         compared = value is not None and before is not None and value == value
         changed = value != before if compared else version != self.weight_version
         if not changed:
             return False
         if in_step:
-            self.note(events.MOVED_IN_STEP)
-        elif self.perturbed and _is_near(value, self.first_value):
-            self.perturbed = False
-            self.note(events.RESTORED)
+            self.add_event(events.MOVED_IN_STEP)
+        elif self.is_perturbed and _is_near(value, self.first_weight_norm):
+            self.is_perturbed = False
+            self.add_event(events.RESTORED)
         else:
-            self.perturbed = self.first_value is not None
-            self.note(events.WRITTEN)
+            self.is_perturbed = self.first_weight_norm is not None
+            self.add_event(events.WRITTEN)
         return True
 
-    def other_stepped(self, parameter: Any, value: float | None) -> None:
-        """Take what an optimizer that also holds the parameter made of it for given."""
-        self.value, self.weight_version = value, parameter._version
-        self._take_gradient(parameter.grad)
+    def accept_other_step(self, parameter: Any, value: float | None) -> None:
+        """Take over the weight and gradient after the step of another optimizer, without an event."""
+        self.weight_norm, self.weight_version = value, parameter._version
+        self._remember_gradient(parameter.grad)
 
-    def _take_gradient(self, grad: Any) -> None:
+    def _remember_gradient(self, grad: Any) -> None:
         self.grad = private.tensor_ref(grad) if grad is not None else None
-        self.version = grad._version if grad is not None else 0
+        self.grad_version = grad._version if grad is not None else 0
 
 
 def _is_near(value: float | None, other: float | None) -> bool:
     if value is None or other is None:
         return False
-    return abs(value - other) <= RESTORED_WITHIN * max(abs(value), abs(other))
+    return abs(value - other) <= MAX_RESTORED_DIFFERENCE * max(abs(value), abs(other))
 
 
-def can_account(parameter: Any) -> bool:
+def can_account(parameter: object) -> bool:
     """Return whether a parameter and its gradient have identities and versions that can be read."""
     return (
         isinstance(parameter, torch.Tensor)
@@ -194,13 +197,13 @@ def can_account(parameter: Any) -> bool:
     )
 
 
-def may_be_nonzero(grad: Any) -> bool:
+def may_be_nonzero(grad: torch.Tensor) -> bool:
     """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
     here = private.local(grad)
     return here is None or not private.is_readable(here) or not here.is_cpu or bool(here.any())
 
 
-def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
+def sample_norms(parameters: Sequence[torch.Tensor]) -> list[float | None]:
     """Return the norm of a sample of each parameter's elements, at even distances; ``None`` if it cannot be read.
 
     Equal norms do not prove equal values; an update changes the norm of 4,096 elements except for rare rounding.
@@ -217,7 +220,7 @@ def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
     return found
 
 
-def _is_readable(p: Any) -> bool:
+def _is_readable(p: torch.Tensor) -> bool:
     if not private.is_readable(p) or not p.is_cpu or not is_float(p) or p.is_complex():
         return False
     return bool(p.numel() > 0 and (p.is_contiguous() or p.numel() <= MAX_COPIED_ELEMENTS))

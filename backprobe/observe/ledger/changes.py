@@ -17,7 +17,7 @@ from ...records import WeightChange
 from ...torch_internals import private
 from ...torch_internals.measure import spread
 from .account import MAX_COPIED_ELEMENTS, Account
-from .formulas import Formula, Terms, formula_of, number, options_of
+from .formulas import Formula, UpdateInputs, formula_of, options_of, read_number
 
 #: Most parameters that are measured in one step, and most elements of each.
 MAX_MEASURED_PARAMETERS, MAX_MEASURED_ELEMENTS = 32, 512
@@ -47,7 +47,7 @@ class MeasuredChange:
     largest_of_gradient: float = 0.0
 
 
-class _Numbers(NamedTuple):
+class _RowNumbers(NamedTuple):
     """The numbers of a row: norms of the parts and of the rest of the change, and shares of the parts in it.
 
     :ivar unexplained: in how many elements rounding does not explain the rest. ``differing``: in how many the parts
@@ -72,7 +72,7 @@ class _Numbers(NamedTuple):
 
 
 @dataclass
-class _Group:
+class _GroupSamples:
     """The samples of a parameter group before a step, a row for each parameter.
 
     :ivar formula, options: ``None`` if only the change as a whole is measured.
@@ -95,24 +95,26 @@ class _Group:
 
 
 class StepChanges:
-    """The changes of one step of an optimizer: ``StepChanges`` before the step, ``ended`` after it.
+    """The changes of one step of an optimizer: ``StepChanges`` before the step, ``measure`` after it.
 
     :param accounts: of the parameters to measure.
     """
 
-    def __init__(self, optimizer: Any, accounts: Sequence[Account]) -> None:
-        self._groups = list(_groups(optimizer, {id(p): a for a in accounts if (p := a.ref()) is not None}))
+    def __init__(self, optimizer: torch.optim.Optimizer, accounts: Sequence[Account]) -> None:
+        self._group_samples = list(
+            _sample_groups(optimizer, {id(p): a for a in accounts if (p := a.ref()) is not None})
+        )
 
-    def ended(self, step: int) -> dict[Account, MeasuredChange]:
-        """Return the changes that are finite, by account."""
+    def measure(self, step: int) -> dict[Account, MeasuredChange]:
+        """Measure the changes after the step, free the samples, and return the finite changes by account."""
         found: dict[Account, MeasuredChange] = {}
-        for group in self._groups:
-            found.update(_changes(group, step))
-        self._groups = []
+        for group in self._group_samples:
+            found.update(_measure_changes(group, step))
+        self._group_samples = []
         return found
 
 
-def keep(account: Account, change: WeightChange, parameters: int) -> None:
+def add_change(account: Account, change: WeightChange, parameters: int) -> None:
     """Add a change to those of an account, of `parameters` in its optimizer; if they are too many, drop every other."""
     kept = account.changes
     kept.append(change)
@@ -127,30 +129,32 @@ def is_measurable(parameter: Any) -> bool:
     return bool(parameter.numel() > 0 and (parameter.is_contiguous() or parameter.numel() <= MAX_COPIED_ELEMENTS))
 
 
-def _groups(optimizer: Any, accounts: Mapping[int, Account]) -> Iterator[_Group]:
+def _sample_groups(optimizer: torch.optim.Optimizer, accounts: Mapping[int, Account]) -> Iterator[_GroupSamples]:
     formula = formula_of(optimizer)
     for group in optimizer.param_groups:
-        by_dtype: dict[torch.dtype, list[Any]] = {}
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for p in group["params"]:
             if id(p) in accounts and is_measurable(p):
                 by_dtype.setdefault(p.dtype, []).append(p)
         options = options_of(optimizer, group) if by_dtype and formula is not None else None
         for dtype, parameters in by_dtype.items():
             mine = [accounts[id(p)] for p in parameters]
-            yield _group(dtype, parameters, mine, optimizer.state, formula if options is not None else None, options)
+            yield _sample_group(
+                dtype, parameters, mine, optimizer.state, formula if options is not None else None, options
+            )
 
 
-def _group(
+def _sample_group(
     dtype: torch.dtype,
-    parameters: list[Any],
+    parameters: list[torch.Tensor],
     accounts: list[Account],
-    states: Mapping[Any, Any],
+    states: Mapping[torch.Tensor, Any],
     formula: Formula | None,
     options: Mapping[str, Any] | None,
-) -> _Group:
+) -> _GroupSamples:
     samples = [_sample(p) for p in parameters]
     sizes = [len(one) for one in samples]
-    weight = _rows(samples, sizes)
+    weight = _as_rows(samples, sizes)
     present = torch.arange(weight.shape[1]) < torch.tensor(sizes).unsqueeze(1)
     mine = [dict(states[p]) if p in states else {} for p in parameters]
     state: dict[str, torch.Tensor] = {}
@@ -162,34 +166,36 @@ def _group(
             if None in tensors:  # a state of another shape
                 formula = None
                 break
-            state[name] = _rows([t if t is not None and len(t) else None for t in tensors], sizes)
+            state[name] = _as_rows([t if t is not None and len(t) else None for t in tensors], sizes)
         has_state = [float(any(one.get(name) is not None for name in formula.state)) for one in mine] if formula else []
     if formula is not None:
-        steps = [number(one.get("step", 0.0)) for one in mine]
+        steps = [read_number(one.get("step", 0.0)) for one in mine]
         for name, first in formula.scalars.items():
-            values = [number(one.get(name, first)) for one in mine]
+            values = [read_number(one.get(name, first)) for one in mine]
             steps = [None] if None in values else steps
-            state[name] = _column([value or 0.0 for value in values])
+            state[name] = _as_column([value or 0.0 for value in values])
         if None in steps:
             formula = None
-    column = _column([1.0 + step for step in steps if step is not None])
-    known = _column(has_state)
-    grads = [_gradient(p, copied=True) if formula is not None else None for p in parameters]
-    versions = [_version(p) for p in parameters]
-    return _Group(dtype, accounts, sizes, present, weight, formula, options, state, column, known, grads, versions)
+    column = _as_column([1.0 + step for step in steps if step is not None])
+    known = _as_column(has_state)
+    grads = [_gradient_sample(p, copied=True) if formula is not None else None for p in parameters]
+    versions = [_gradient_version(p) for p in parameters]
+    return _GroupSamples(
+        dtype, accounts, sizes, present, weight, formula, options, state, column, known, grads, versions
+    )
 
 
-def _column(values: Sequence[float]) -> torch.Tensor:
+def _as_column(values: Sequence[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
 
 
-def _sample(tensor: Any) -> torch.Tensor:
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
     """Return elements of a tensor at even distances, as a vector."""
     found: torch.Tensor = spread(tensor.detach().reshape(-1), MAX_MEASURED_ELEMENTS)
     return found
 
 
-def _state_sample(state: Any, parameter: Any) -> torch.Tensor | None:
+def _state_sample(state: Any, parameter: torch.Tensor) -> torch.Tensor | None:
     """Return a sample of the state of a parameter: empty if it has none, ``None`` if it cannot be sampled."""
     if state is None:
         return torch.empty(0)
@@ -198,7 +204,7 @@ def _state_sample(state: Any, parameter: Any) -> torch.Tensor | None:
     return _sample(state)
 
 
-def _gradient(parameter: Any, copied: bool = False) -> torch.Tensor | None:
+def _gradient_sample(parameter: torch.Tensor, copied: bool = False) -> torch.Tensor | None:
     """Return a sample of the gradient; ``None`` if there is none, or it cannot be sampled."""
     found = _state_sample(parameter.grad, parameter)
     if found is None or not len(found):
@@ -206,12 +212,12 @@ def _gradient(parameter: Any, copied: bool = False) -> torch.Tensor | None:
     return found.clone() if copied else found
 
 
-def _version(parameter: Any) -> tuple[Any, int]:
+def _gradient_version(parameter: torch.Tensor) -> tuple[Any, int]:
     grad = parameter.grad
     return (private.tensor_ref(grad), grad._version) if grad is not None else (None, 0)
 
 
-def _rows(samples: Sequence[torch.Tensor | None], sizes: Sequence[int]) -> torch.Tensor:
+def _as_rows(samples: Sequence[torch.Tensor | None], sizes: Sequence[int]) -> torch.Tensor:
     """Return samples as rows in float64, filled up with zeros."""
     rows = torch.zeros(len(samples), max(sizes), dtype=torch.float64)
     for i, one in enumerate(samples):
@@ -220,13 +226,13 @@ def _rows(samples: Sequence[torch.Tensor | None], sizes: Sequence[int]) -> torch
     return rows
 
 
-def _changes(group: _Group, step: int) -> Iterator[tuple[Account, MeasuredChange]]:
+def _measure_changes(group: _GroupSamples, step: int) -> Iterator[tuple[Account, MeasuredChange]]:
     parameters = [account.ref() for account in group.accounts]
     samples = [_sample(p) if p is not None and is_measurable(p) else None for p in parameters]
     samples = [s if s is not None and len(s) == n else None for s, n in zip(samples, group.sizes, strict=True)]
-    after = _rows(samples, group.sizes)
+    after = _as_rows(samples, group.sizes)
     changed = after - group.weight
-    sizes = torch.stack([_norms(group.weight), _norms(changed)], 1).tolist()
+    sizes = torch.stack([_row_norms(group.weight), _row_norms(changed)], 1).tolist()
     parts = _explained_parts(group, parameters, changed, after) if group.formula is not None else {}
     for i, (account, (weight, change)) in enumerate(zip(group.accounts, sizes, strict=True)):
         p = parameters[i]
@@ -257,42 +263,44 @@ def _changes(group: _Group, step: int) -> Iterator[tuple[Account, MeasuredChange
 
 
 def _explained_parts(
-    group: _Group, parameters: list[Any], changed: torch.Tensor, after: torch.Tensor
-) -> dict[int, _Numbers]:
+    group: _GroupSamples, parameters: list[torch.Tensor], changed: torch.Tensor, after: torch.Tensor
+) -> dict[int, _RowNumbers]:
     """Return the numbers of the rows with a gradient, if they are finite.
 
     The gradient that counts is the one before the step, or the one after it: a closure computes it in the step, and
     some implementations of ``SGD`` write to it.
     """
-    found: dict[int, _Numbers] = {}
-    again = list(group.grads)
+    found: dict[int, _RowNumbers] = {}
+    gradients_after = list(group.grads)
     for i, p in enumerate(parameters):
         ref, version = group.versions[i]
         grad = p.grad if p is not None else None
         is_same = grad is not None and ref is not None and grad is ref() and grad._version == version
-        if p is not None and not is_same and (sample := _gradient(p)) is not None:
-            again[i] = sample
-    for grads in (group.grads, again):
-        if grads is again and all(a is b for a, b in zip(again, group.grads, strict=True)):
+        if p is not None and not is_same and (sample := _gradient_sample(p)) is not None:
+            gradients_after[i] = sample
+    for grads in (group.grads, gradients_after):
+        if grads is gradients_after and all(a is b for a, b in zip(gradients_after, group.grads, strict=True)):
             break
         used = [g if g is not None and len(g) == n else None for g, n in zip(grads, group.sizes, strict=True)]
-        numbers = torch.stack(_parts(group, changed, after, _rows(used, group.sizes)), 1).tolist()
-        for i, row in enumerate(map(_Numbers._make, numbers)):
+        numbers = torch.stack(_measure_parts(group, changed, after, _as_rows(used, group.sizes)), 1).tolist()
+        for i, row in enumerate(map(_RowNumbers._make, numbers)):
             is_better = i not in found or (found[i].unexplained and not row.unexplained)
             if used[i] is not None and is_better and all(map(math.isfinite, row)):
                 found[i] = row
     return found
 
 
-def _parts(group: _Group, changed: torch.Tensor, after: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
-    """Return the fields of ``_Numbers``, each for all rows."""
+def _measure_parts(
+    group: _GroupSamples, changed: torch.Tensor, after: torch.Tensor, gradient: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return the fields of ``_RowNumbers``, each for all rows."""
     formula, options = group.formula, group.options
     assert formula is not None and options is not None
     weight, decay = group.weight, options.get("weight_decay", 0.0)
     decoupled = bool(options.get("decoupled_weight_decay"))
     used = -gradient if options.get("maximize") else gradient
     penalty = torch.zeros_like(weight) if decoupled else decay * weight
-    terms = Terms(options, used + penalty, group.step, group.state, group.has_state)
+    terms = UpdateInputs(options, used + penalty, group.step, group.state, group.has_state)
     factor, momentum = formula.update(terms)
     parts = torch.stack([factor * used, momentum, -options["lr"] * decay * weight if decoupled else factor * penalty])
     parts = torch.where(group.present, parts, 0.0)
@@ -316,8 +324,8 @@ def _parts(group: _Group, changed: torch.Tensor, after: torch.Tensor, gradient: 
     meant = torch.where(group.present, planned != 0, False)
     rounded = (meant & (changed == 0)).sum(1).double() / meant.sum(1).clamp_min(1)
     return [
-        *(_norms(part) for part in parts),
-        _norms(rest),
+        *(_row_norms(part) for part in parts),
+        _row_norms(rest),
         *shares,
         *counts,
         rounded,
@@ -325,5 +333,5 @@ def _parts(group: _Group, changed: torch.Tensor, after: torch.Tensor, gradient: 
     ]
 
 
-def _norms(rows: torch.Tensor) -> torch.Tensor:
+def _row_norms(rows: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(rows, dim=1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import unwrap
+from types import CodeType
 from typing import Any, TypeAlias
 
 import torch
@@ -22,7 +23,7 @@ SCALAR_EPS = torch.finfo(torch.float32).eps
 
 
 @dataclass
-class Terms:
+class UpdateInputs:
     """The inputs of an update: rows of sampled elements, one row for each parameter.
 
     :ivar options: the numbers of the parameter group.
@@ -38,7 +39,7 @@ class Terms:
     state: Mapping[str, torch.Tensor]
     has_state: torch.Tensor
     eps: float = 0.0
-    amplified: Any = 1.0
+    amplified: torch.Tensor | float = 1.0
 
 
 #: The factor of the gradient, and the momentum.
@@ -54,13 +55,13 @@ class Formula:
     :ivar is_linear: the update is proportional to the gradient.
     """
 
-    update: Callable[[Terms], Update]
+    update: Callable[[UpdateInputs], Update]
     state: tuple[str, ...]
     scalars: Mapping[str, float] = field(default_factory=dict)
     is_linear: bool = False
 
 
-def _sgd(t: Terms) -> Update:
+def _sgd(t: UpdateInputs) -> Update:
     rate, momentum = t.options["lr"], t.options["momentum"]
     # The first step takes the whole gradient into the buffer.
     taken = 1 - t.options["dampening"] * t.has_state
@@ -72,11 +73,11 @@ def _sgd(t: Terms) -> Update:
     return (-rate * factor).expand_as(t.grad), -rate * kept * t.state["momentum_buffer"]
 
 
-def _second_moment(t: Terms, beta: float, name: str = "exp_avg_sq") -> torch.Tensor:
+def _second_moment(t: UpdateInputs, beta: float, name: str = "exp_avg_sq") -> torch.Tensor:
     return beta * t.state[name] + (1 - beta) * t.grad.square()
 
 
-def _corrections(t: Terms) -> tuple[torch.Tensor, torch.Tensor]:
+def _corrections(t: UpdateInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the corrections of the two moments for their beginning at zero."""
     (first, second), step = t.options["betas"], t.step
     second_correction = 1 - second**step
@@ -85,7 +86,7 @@ def _corrections(t: Terms) -> tuple[torch.Tensor, torch.Tensor]:
     return 1 - first**step, second_correction
 
 
-def _adam(t: Terms) -> Update:
+def _adam(t: UpdateInputs) -> Update:
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     moment = _second_moment(t, second)
@@ -95,7 +96,7 @@ def _adam(t: Terms) -> Update:
     return (1 - beta) * scaled, beta * t.state["exp_avg"] * scaled
 
 
-def _nadam(t: Terms) -> Update:
+def _nadam(t: UpdateInputs) -> Update:
     beta, second = t.options["betas"]
     _, correction = _corrections(t)
     t.eps = SCALAR_EPS  # of ``mu_product``
@@ -108,7 +109,7 @@ def _nadam(t: Terms) -> Update:
     return (1 - beta) * scaled - rate * (1 - mu) / (1 - product) / root, beta * t.state["exp_avg"] * scaled
 
 
-def _radam(t: Terms) -> Update:
+def _radam(t: UpdateInputs) -> Update:
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     longest = 2 / (1 - second) - 1
@@ -119,7 +120,7 @@ def _radam(t: Terms) -> Update:
     return (1 - beta) * scaled, beta * t.state["exp_avg"] * scaled
 
 
-def _adamax(t: Terms) -> Update:
+def _adamax(t: UpdateInputs) -> Update:
     beta, second = t.options["betas"]
     first_correction, _ = _corrections(t)
     largest = torch.maximum(second * t.state["exp_inf"], t.grad.abs() + t.options["eps"])
@@ -127,7 +128,7 @@ def _adamax(t: Terms) -> Update:
     return (1 - beta) * scaled, beta * t.state["exp_avg"] * scaled
 
 
-def _rmsprop(t: Terms) -> Update:
+def _rmsprop(t: UpdateInputs) -> Update:
     alpha, rate = t.options["alpha"], t.options["lr"]
     moment = _second_moment(t, alpha, "square_avg")
     if t.options["centered"]:
@@ -141,13 +142,13 @@ def _rmsprop(t: Terms) -> Update:
     return factor, carried
 
 
-def _adagrad(t: Terms) -> Update:
+def _adagrad(t: UpdateInputs) -> Update:
     rate = t.options["lr"] / (1 + (t.step - 1) * t.options["lr_decay"])
     factor = -rate / ((t.state["sum"] + t.grad.square()).sqrt() + t.options["eps"])
     return factor, torch.zeros_like(t.grad)
 
 
-def _adadelta(t: Terms) -> Update:
+def _adadelta(t: UpdateInputs) -> Update:
     rho, eps = t.options["rho"], t.options["eps"]
     size = (_second_moment(t, rho, "square_avg") + eps).sqrt()
     return -t.options["lr"] * (t.state["acc_delta"] + eps).sqrt() / size, torch.zeros_like(t.grad)
@@ -167,40 +168,40 @@ FORMULAS: Mapping[type, Formula] = {
 }
 
 
-def formula_of(optimizer: Any) -> Formula | None:
+def formula_of(optimizer: torch.optim.Optimizer) -> Formula | None:
     """Return the formula of an optimizer; ``None`` if its class is not known, or has a step of its own."""
     kind = type(optimizer)
     for base in kind.__mro__:
         if base in FORMULAS:
-            return FORMULAS[base] if _code(kind) is _code(base) else None
+            return FORMULAS[base] if _code_of_step(kind) is _code_of_step(base) else None
     return None
 
 
-def _code(kind: type) -> Any:
+def _code_of_step(kind: type) -> CodeType | None:
     return getattr(unwrap(kind.step), "__code__", None)  # type: ignore[attr-defined]
 
 
-def options_of(optimizer: Any, group: Mapping[str, Any]) -> dict[str, Any] | None:
+def options_of(optimizer: torch.optim.Optimizer, group: Mapping[str, object]) -> dict[str, object] | None:
     """Return the options of a parameter group as numbers; ``None`` if one cannot be read, or gradients are scaled."""
     if group.get("differentiable") or getattr(optimizer, "grad_scale", None) is not None:
         return None
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for name, value in group.items():
         if name == "params":
             continue
         if isinstance(value, tuple):
-            found: Any = tuple(map(number, value))
+            found: Any = tuple(map(read_number, value))
             if None in found:
                 return None
         else:
-            found = number(value)
+            found = read_number(value)
             if found is None and isinstance(value, torch.Tensor):
                 return None
         options[name] = found
     return options
 
 
-def number(value: Any) -> float | None:
+def read_number(value: object) -> float | None:
     """Return a number that may be in a tensor; ``None`` if it is none, or its tensor cannot be read at once."""
     if isinstance(value, torch.Tensor):
         return float(value) if private.is_readable(value) and value.is_cpu and value.numel() == 1 else None

@@ -13,13 +13,13 @@ FIRST_OBSERVED_STEPS, OBSERVED_STEPS_IN_A_ROW, OBSERVATION_INTERVAL = 16, 5, 64
 MAX_LATE_OPTIMIZERS, FIRST_OBSERVED_STEPS_IF_LATE = 4, 8
 
 
-def is_in_row(step: int) -> bool:
-    """Return whether a step is one of the first, or in a row of later ones."""
+def is_observed_step(step: int) -> bool:
+    """Return whether a step is observed for all optimizers: one of the first, or in a row of later steps."""
     return step < FIRST_OBSERVED_STEPS or step % OBSERVATION_INTERVAL < OBSERVED_STEPS_IN_A_ROW
 
 
-def ends_row(step: int) -> bool:
-    """Return whether a step is the last of the first ones, or of a row of later ones."""
+def ends_observed_row(step: int) -> bool:
+    """Return whether a step is the last one of the first steps, or of a later row of observed steps."""
     return step == FIRST_OBSERVED_STEPS - 1 or step % OBSERVATION_INTERVAL == OBSERVED_STEPS_IN_A_ROW - 1
 
 
@@ -29,35 +29,35 @@ class ObservedSteps:
     def __init__(self, context: TrackerContext) -> None:
         self._steps = context.steps
         #: The first step of the last late optimizer, and how many more late optimizers there may be.
-        self._late, self._more = -FIRST_OBSERVED_STEPS_IF_LATE, MAX_LATE_OPTIMIZERS
-        context.may_pass.append(self._steps_until_observed)
+        self._late_start, self._late_optimizers_left = -FIRST_OBSERVED_STEPS_IF_LATE, MAX_LATE_OPTIMIZERS
+        context.fast_path_limits.append(self._steps_until_observed)
 
     def optimizer_found(self) -> None:
         """Note that an optimizer is about to step for the first time."""
-        if self._steps.index >= FIRST_OBSERVED_STEPS and self._more:
-            self._more -= 1
-            self._late = self._steps.index
+        if self._steps.index >= FIRST_OBSERVED_STEPS and self._late_optimizers_left:
+            self._late_optimizers_left -= 1
+            self._late_start = self._steps.index
 
     @property
     def is_observed(self) -> bool:
         """Return whether the running step is observed."""
-        return self.is_first or is_in_row(self._steps.index)
+        return self.is_first or is_observed_step(self._steps.index)
 
     @property
     def is_first(self) -> bool:
-        """Return whether the running step is one of the first steps of an optimizer."""
+        """Return whether the running step is one of the first of the run, or of an optimizer that began late."""
         step = self._steps.index
-        return step < FIRST_OBSERVED_STEPS or 0 <= step - self._late < FIRST_OBSERVED_STEPS_IF_LATE
+        return step < FIRST_OBSERVED_STEPS or 0 <= step - self._late_start < FIRST_OBSERVED_STEPS_IF_LATE
 
     def _steps_until_observed(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path.
 
         :param long_steps: steps are long enough to keep every other row of observed steps whole.
         """
-        first = max(FIRST_OBSERVED_STEPS, self._late + FIRST_OBSERVED_STEPS_IF_LATE)
+        first = max(FIRST_OBSERVED_STEPS, self._late_start + FIRST_OBSERVED_STEPS_IF_LATE)
         if not long_steps:
             return 0 if FIRST_OBSERVED_STEPS <= step < first else sys.maxsize
-        apart = 2 * OBSERVATION_INTERVAL
-        if step < first or step % apart < OBSERVED_STEPS_IN_A_ROW:
+        interval = 2 * OBSERVATION_INTERVAL
+        if step < first or step % interval < OBSERVED_STEPS_IN_A_ROW:
             return 0
-        return apart - step % apart
+        return interval - step % interval

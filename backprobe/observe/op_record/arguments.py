@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from ...torch_internals.measure import dtype_name
 
 
-def as_json(value: object, tensor: Callable[[object], int]) -> Any:
+def as_json(value: object, tensor: Callable[[object], int]) -> object:
     """Return `value` as JSON. A tensor becomes ``{"t": tensor(value)}``."""
     if value is None or isinstance(value, (bool, str)):
         return value

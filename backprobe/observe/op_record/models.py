@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -13,10 +13,13 @@ from ...records import Site
 from ...source.definitions import defined_at
 from ...source.roots import ModuleCallRef, RootModule
 from ..forward.leaves import owners_of
-from .surroundings import modules
+from .surroundings import module_settings
+
+if TYPE_CHECKING:
+    import torch
 
 
-def _varies(weight: Any) -> bool:
+def _has_different_values(weight: torch.Tensor) -> bool:
     """Return whether the values of a weight differ from each other; ``True`` if they cannot be read."""
     flat = weight.detach().flatten() if plain(weight) else None
     return flat is None or bool(flat.numel() and (flat != flat[0]).any())
@@ -26,42 +29,42 @@ def _varies(weight: Any) -> bool:
 class Model:
     """An outermost module.
 
-    :ivar first: path that was called from outside -> range of the ops of its first call.
+    :ivar first_calls: path that was called from outside -> range of the ops of its first call.
     :ivar settings: path -> class and plain settings.
     :ivar weights: name -> index of its fingerprint, and whether its values differ from each other.
     :ivar owners: path -> the modules along it.
     """
 
     root: RootModule
-    settings: dict[str, dict[str, Any]]
+    settings: dict[str, dict[str, object]]
     weights: dict[str, tuple[int | None, bool]]
     owners: dict[str, Any]
-    first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    first_calls: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
-    def structure(self) -> Any:
+    def structure(self) -> object:
         """A key that is equal for models with the same classes at the same paths: such models are compared."""
         return self.root.class_name, tuple((path, one["class"]) for path, one in self.settings.items())
 
-    def assigned(self, path: str) -> Site | None:
+    def assignment_site(self, path: str) -> Site | None:
         """Return the source line that assigns the module at `path`."""
         owners = self.owners.get(path) or []
         return defined_at(owners[:-1], path.rpartition(".")[2]) if len(owners) > 1 else None
 
 
 class Models:
-    """Collects outermost modules. `value_of` is a method of the dispatch mode."""
+    """Collects outermost modules. `fingerprint_of` is a method of the dispatch mode."""
 
-    def __init__(self, value_of: Callable[[Any], int | None]) -> None:
-        self._value_of = value_of
-        self._begin = 0
+    def __init__(self, fingerprint_of: Callable[[torch.Tensor], int | None]) -> None:
+        self._fingerprint_of = fingerprint_of
+        self._first_op = 0
         self.all: list[Model] = []
 
-    def begins(self, count: int) -> None:
-        """Note that an outermost module is about to be called; the next op has the index `count`."""
-        self._begin = count
+    def call_begins(self, next_op: int) -> None:
+        """Note that an outermost module is about to be called; the next op has the index `next_op`."""
+        self._first_op = next_op
 
-    def over(self, where: ModuleCallRef, count: int) -> None:
+    def call_returned(self, where: ModuleCallRef, next_op: int) -> None:
         """Note that the call of an outermost module has returned."""
         if where.path is None:
             return
@@ -72,7 +75,7 @@ class Models:
                 return
             model = self._model_of(where.root, module)
             self.all.append(model)
-        model.first.setdefault(where.path, (self._begin, count))
+        model.first_calls.setdefault(where.path, (self._first_op, next_op))
 
     def _model_of(self, root: RootModule, module: nn.Module) -> Model:
         named = [(root.path_of(one) or "", one) for _, one in module.named_modules()]
@@ -80,5 +83,5 @@ class Models:
         for path, one in named:
             for key, weight in one._parameters.items():
                 if weight is not None:
-                    weights[f"{path}.{key}".strip(".")] = self._value_of(weight), _varies(weight)
-        return Model(root, modules(named), weights, {path: owners_of(module, path) for path, _ in named})
+                    weights[f"{path}.{key}".strip(".")] = self._fingerprint_of(weight), _has_different_values(weight)
+        return Model(root, module_settings(named), weights, {path: owners_of(module, path) for path, _ in named})

@@ -8,7 +8,6 @@ import platform
 import random
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ _VARIABLES = ("CUBLAS_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "TORCH", "PYTORCH_"
 _PACKAGES = ("numpy", "transformers", "torchvision", "torchaudio", "lightning", "accelerate", "triton", "peft", "timm")
 
 
-def about() -> dict[str, Any]:
+def process_environment() -> dict[str, object]:
     """Return the versions, flags, machine and environment variables of the process."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for name in _PACKAGES:
@@ -50,7 +49,7 @@ def about() -> dict[str, Any]:
     return {"versions": versions, "flags": flags, "machine": machine, "variables": variables}
 
 
-def generators() -> dict[str, str]:
+def generator_hashes() -> dict[str, str]:
     """Return a hash of the state of each random number generator."""
     found = {"torch": _hash(bytes(torch.get_rng_state().tolist())), "random": _hash(repr(random.getstate()).encode())}
     numpy = sys.modules.get("numpy")
@@ -66,11 +65,11 @@ def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]:
+def module_settings(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, object]]:
     """Return the class and plain settings of each module."""
     found = {}
     for name, module in named:
-        settings: dict[str, Any] = {"class": type(module).__name__}
+        settings: dict[str, object] = {"class": type(module).__name__}
         for key, value in vars(module).items():
             if key[0] != "_" and isinstance(value, (bool, int, float, str)):
                 settings[key] = value
@@ -83,7 +82,7 @@ def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]
     return found
 
 
-def optimizer(one: Any) -> dict[str, Any]:
+def optimizer_settings(one: torch.optim.Optimizer) -> dict[str, object]:
     """Return the settings of an optimizer, by parameter group."""
     groups = [
         {k: v if isinstance(v, (bool, int, float, str, type(None))) else str(v) for k, v in g.items() if k != "params"}

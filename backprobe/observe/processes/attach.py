@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...basics.privacy import masked_arguments
@@ -110,7 +110,7 @@ def at_target(config: ChildConfig, me: Identity, spawned: bool) -> None:
         multiprocessing.util.register_after_fork(config, lambda _: begin_child(config, me))
 
 
-def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[Any], bool]) -> None:
+def begin_after_fork(owner: object, begin: Callable[[], None], is_user: Callable[[CodeType], bool]) -> None:
     """Call `begin` in processes that are forked from this one while `owner` is alive.
 
     The fork is made by ``multiprocessing`` or by a line of the script.

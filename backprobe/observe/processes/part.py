@@ -24,7 +24,7 @@ from ..session import Session
 from ..sinks.memory import Collector
 from ..trackers.collective_wait import CollectiveWaitWatcher
 from ..trackers.ranks import ended_waits
-from ..trackers.replicas import due
+from ..trackers.replicas import is_measured_step
 from .identity import Identity
 from .signals import start_ticks
 
@@ -71,7 +71,7 @@ class Part:
 
     def backward(self, recorded: PendingCallRecord) -> None:
         """Sum up the gradient norms of a step that all ranks measure."""
-        if due(recorded.step) and recorded.raised is None and self.me.world != 1:
+        if is_measured_step(recorded.step) and recorded.raised is None and self.me.world != 1:
             leaves = [run for run in recorded.record().nodes if run.parameter is not None]
             norms = [g.norm for run in leaves for g in run.grad_outputs[:1] if g is not None and g.norm is not None]
             self._norms[recorded.step] = math.hypot(self._norms.get(recorded.step, 0.0), *norms)
@@ -121,7 +121,7 @@ class Part:
             over,
             steps=self._collector.counted(session),
             backwards=session.calls,
-            recorded=session.budget.recorded,
+            recorded=session.budget.recorded_steps,
             loss=self._loss,
             local=me.local,
             world=me.world,

@@ -171,7 +171,7 @@ def raised_in(process: Any) -> Callable[[], BaseException | None]:
     return lambda: raised[0] if raised else None
 
 
-def left_by(leaves: Callable[[int, Any, bool], None]) -> Callable[[], None]:
+def left_by(leaves: Callable[[int, FrameType, bool], None]) -> Callable[[], None]:
     """Call `leaves` before ``os._exit``, which runs no other Python code at exit.
 
     `leaves` gets the exit code, the frame that calls ``os._exit``, and whether that is the main thread. Returns a

@@ -85,219 +85,262 @@ class Budget:
     """
 
     def __init__(self, share: float | None, nodes: bool = True) -> None:
-        self.share, self._nodes = share, nodes
-        #: The share for unrecorded steps.
-        self._floor = share if nodes or share is not None else SHARE_WITHOUT_BUDGET
+        self.share, self._records_nodes = share, nodes
+        #: The share of the script's time for unrecorded steps; ``None``: no bound.
+        self._unrecorded_share = share if nodes or share is not None else SHARE_WITHOUT_BUDGET
         #: Seconds of the script's own work, and of ours.
-        self.alone = self.spent = 0.0
+        self.script_seconds = self.spent = 0.0
         #: Running mean of the cost of a step that is recorded whole, without close inspection, in seconds; ``None``
         #: before the first. And the same for a step of which only the backward is recorded.
-        self.cost: float | None = None
-        self.backward: float | None = None
+        self.full_record_cost: float | None = None
+        self.backward_only_cost: float | None = None
         #: Seconds spent on steps of both kinds since both are possible, and how many backward-only steps were recorded.
-        self._on_whole = self._on_backward = 0.0
-        self.repeated = 0
-        #: Whether steps may repeat an earlier graph, as the session reports; the step before which none is taken to
-        #: repeat, because some matched no known layout; and the length of that period in steps.
-        self.may_repeat = False
-        self._whole_until, self._distrust = 0, 4
+        self._spent_on_full = self._spent_on_backward_only = 0.0
+        self.backward_only_steps = 0
+        #: Whether the next step can be recorded without its forward, as the session reports; the step up to which
+        #: steps are recorded whole, because a graph matched no known layout; and the length of that period in steps.
+        self.can_record_backward_only = False
+        self._full_records_until, self._full_records_period = 0, 4
         #: How many steps were recorded, and how many steps there were.
-        self.recorded = self.steps = 0
-        #: How many steps took the fast path without a record, and how many got a deferred record.
-        self.passed = self.told = 0
-        #: Of the latest deferred records: decayed sums of the seconds that they took, and of steps.
-        self._telling = 2e-3, 1000.0
+        self.recorded_steps = self.steps = 0
+        #: How many fast-path steps have no record, and how many got a deferred record (Note [Brief steps]).
+        self.steps_without_record = self.deferred_records = 0
+        #: Decayed sums over the latest deferred records: the seconds to make them, and the number of steps.
+        self._deferred_totals = 2e-3, 1000.0
         #: What is left of the seconds reserved for close inspections.
-        self._kept = RESERVED_FRACTION * FREE_SECONDS
-        #: Mean seconds of a step without us; our seconds in an unrecorded step, and in a fast-path step.
-        self._length = self._heard = self._pass = 0.0
-        #: Of the latest stretches of fast-path steps: decayed sums of our seconds, and of steps.
-        self._stretches = 0.0, 0.0
-        #: Seconds that fast-path steps took beyond their part of the allowance.
-        self._beyond = 0.0
-        #: How many unrecorded steps were explained.
-        self.explained = 0
-        #: Backward calls in a row with a non-finite loss, as far as they were explained.
-        self._bad_in_a_row = 0
-        #: Whether non-finite losses are only counted, how many steps were counted, and the latest of them.
-        self.only_counts = False
-        self.only_counted, self._last_counted = 0, -1
+        self._reserve_s = RESERVED_FRACTION * FREE_SECONDS
+        #: Running means: the seconds of a step without backprobe; the overhead of an unrecorded step that does not take
+        #: the fast path; and the overhead of a fast-path step.
+        self._mean_step_s = self._unrecorded_overhead_s = self._fast_path_overhead_s = 0.0
+        #: Decayed sums over the latest stretches of fast-path steps: the seconds of overhead, and the number of steps.
+        self._fast_path_totals = 0.0, 0.0
+        #: Overhead of fast-path steps beyond ``FAST_PATH_CHARGE_FRACTION`` of the allowance, which is not charged.
+        self._uncharged_s = 0.0
+        #: How many failures in unrecorded steps had their cause searched for.
+        self.diagnosed_failures = 0
+        #: Consecutive backward calls with a non-finite loss whose cause was searched for.
+        self._consecutive_bad_losses = 0
+        #: Whether non-finite losses are only counted (Note [Bad losses in a row]); how many steps were counted so, and
+        #: the latest of them.
+        self.only_counts_bad_losses = False
+        self.undiagnosed_bad_losses, self._last_undiagnosed_step = 0, -1
         #: Whether fast-path steps check gradients.
-        self.peeks = False
+        self.checks_gradients = False
         #: Whether steps are long: then some steps are checked in more detail instead of taking the fast path.
         self.long_steps = False
-        #: Steps since the last recorded step, and since the last that was recorded whole.
-        self._since = self._since_whole = 0
-        self._patience = 1.0
-        self._state = 2024
+        self._steps_since_full_record = 0
+        #: A random factor from 1 to 2 on the price of a recorded step: it randomises the gap between recorded steps.
+        self._price_factor = 1.0
+        self._random_state = 2024
 
-    def step_ended(
+    def charge_step(
         self,
         seconds: float,
-        mine: float,
+        overhead: float,
         recorded: bool,
-        inspecting: bool,
-        first: bool = False,
-        asked: bool = False,
-        repeats: bool = False,
-        explains: bool = False,
+        inspected: bool,
+        at_start: bool = False,
+        requested: bool = False,
+        backward_only: bool = False,
+        diagnosed: bool = False,
     ) -> None:
-        """Account for a step that took `seconds`, `mine` of them our own work.
+        """Charge a finished step to the budget.
 
-        `first`: one of the steps at the start. `asked`: recorded because something was new. `repeats`: only its
-        backward was recorded. `explains`: a failure was explained in it, so that its cost is not typical.
+        :param seconds: the duration of the step; `overhead`: the seconds of them that backprobe took.
+        :param recorded: its nodes were recorded.
+        :param inspected: it was inspected closely, so that its cost is not typical of a recorded step.
+        :param at_start: one of the inspected steps at the start: it is counted, and its seconds are not charged.
+        :param requested: recorded because the ``InspectionSchedule`` requested it, and not by choice of the budget.
+        :param backward_only: recorded without its forward (Note [Steps that repeat]).
+        :param diagnosed: a failure was diagnosed in it, so that its cost is not typical.
         """
         self.steps += 1
-        self.recorded += recorded
-        self.repeated += repeats
-        if first:
+        self.recorded_steps += recorded
+        self.backward_only_steps += backward_only
+        if at_start:
             return
-        self.alone += max(seconds - mine, 0.0)
-        self.spent += mine
-        self._length = _mean(self._length, max(seconds - mine, 0.0))
-        if not recorded and not explains:  # the first one takes much more
-            self._heard = _mean(self._heard, mine) if mine > self._heard else 0.5 * (self._heard + mine)
-        self._since = 0 if recorded else self._since + 1
-        self._since_whole = 0 if recorded and not repeats else self._since_whole + 1
+        self.script_seconds += max(seconds - overhead, 0.0)
+        self.spent += overhead
+        self._mean_step_s = _running_mean(self._mean_step_s, max(seconds - overhead, 0.0))
+        if not recorded and not diagnosed:
+            # The first unrecorded step takes much longer than the others: the mean falls faster than it rises.
+            before = self._unrecorded_overhead_s
+            self._unrecorded_overhead_s = (
+                _running_mean(before, overhead) if overhead > before else 0.5 * (before + overhead)
+            )
+        self._steps_since_full_record = 0 if recorded and not backward_only else self._steps_since_full_record + 1
         if recorded:
-            self._patience = 1.0 + self._draw()
-            if asked:
-                self._kept = max(self._kept - mine, 0.0)
-            if repeats:
-                self._on_backward += mine
-                self.backward = mine if self.backward is None else self.backward + 0.2 * (mine - self.backward)
-            elif not inspecting and not explains:
-                self._on_whole += mine if self.may_repeat and not self._all_whole else 0.0
-                self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
+            self._price_factor = 1.0 + self._draw()
+            if requested:
+                self._reserve_s = max(self._reserve_s - overhead, 0.0)
+            if backward_only:
+                self._spent_on_backward_only += overhead
+                self.backward_only_cost = _updated_cost(self.backward_only_cost, overhead)
+            elif not inspected and not diagnosed:
+                is_split = self.can_record_backward_only and not self._affords_only_full_records
+                self._spent_on_full += overhead if is_split else 0.0
+                self.full_record_cost = _updated_cost(self.full_record_cost, overhead)
 
-    def was_like_none(self) -> None:
-        """Note that a step was expected to repeat, but its graph matches no known layout."""
-        self._distrust = min(2 * self._distrust, MAX_STEPS_BETWEEN_RECORDED)
-        self._whole_until = self.steps + self._distrust
+    def note_unmatched_graph(self) -> None:
+        """Note that a step was recorded without its forward, but its graph matches no known layout.
+
+        The next steps are recorded whole; the number of such steps doubles each time.
+        """
+        self._full_records_period = min(2 * self._full_records_period, MAX_STEPS_BETWEEN_RECORDED)
+        self._full_records_until = self.steps + self._full_records_period
 
     @property
-    def repeats(self) -> bool:
+    def next_is_backward_only(self) -> bool:
         """Return whether the next recorded step has only its backward recorded."""
-        if not self.may_repeat or self._all_whole or self._since_whole >= MAX_STEPS_BETWEEN_RECORDED:
+        if (
+            not self.can_record_backward_only
+            or self._affords_only_full_records
+            or self._steps_since_full_record >= MAX_STEPS_BETWEEN_RECORDED
+        ):
             return False
-        return self.steps >= self._whole_until and self._on_backward < self._on_whole
+        return self.steps >= self._full_records_until and self._spent_on_backward_only < self._spent_on_full
 
     @property
-    def _all_whole(self) -> bool:
-        """Return whether every step can be recorded whole."""
-        if self.share is None or self.cost is None or self.spent < (1.0 - RESERVED_FRACTION) * FREE_SECONDS:
+    def _affords_only_full_records(self) -> bool:
+        """Return whether the budget covers recording every step whole, as far as costs are known."""
+        if self.share is None or self.full_record_cost is None or self.spent < (1.0 - RESERVED_FRACTION) * FREE_SECONDS:
             return True
-        return self.cost <= self.share * self._length
+        return self.full_record_cost <= self.share * self._mean_step_s
 
-    def wants(self) -> bool:
+    def wants_record(self) -> bool:
         """Return whether the next step is to be recorded."""
-        if self.share is None or self._since_whole >= MAX_STEPS_BETWEEN_RECORDED:
+        if self.share is None or self._steps_since_full_record >= MAX_STEPS_BETWEEN_RECORDED:
             return True
-        if self.only_counts:
+        if self.only_counts_bad_losses:
             return False
-        left, price = self.left - self._kept, self._price
-        return left >= self._patience * price if price else left > 0
+        available, cost = self.remaining_seconds - self._reserve_s, self._next_record_cost
+        return available >= self._price_factor * cost if cost else available > 0
 
     @property
-    def _price(self) -> float:
-        """Return the extra seconds that the next step takes if it is recorded; 0 if unknown."""
-        return (self.backward if self.repeats and self.backward is not None else self.cost) or 0.0
+    def _next_record_cost(self) -> float:
+        """Return the expected overhead of the next step if it is recorded, in seconds; 0 if unknown."""
+        return (
+            self.backward_only_cost
+            if self.next_is_backward_only and self.backward_only_cost is not None
+            else self.full_record_cost
+        ) or 0.0
 
     @property
-    def affords(self) -> bool:
-        """Return whether the budget covers a step that is requested."""
-        return self.left >= 0
+    def covers_requests(self) -> bool:
+        """Return whether the budget covers a step that is requested: the remaining seconds are not negative."""
+        return self.remaining_seconds >= 0
 
     @property
-    def explains(self) -> bool:
-        """Return whether a failure in an unrecorded step is explained.
+    def may_diagnose(self) -> bool:
+        """Return whether the cause of an error or a non-finite loss in an unrecorded step may be searched for.
 
-        The number is limited, because a run may go on for long after its loss became NaN.
+        The number of such searches is limited, because a run may go on for long after its loss became NaN.
         """
-        return self.explained < MAX_EXPLAINED_FAILURES or self.affords
+        return self.diagnosed_failures < MAX_EXPLAINED_FAILURES or self.covers_requests
 
-    def bad_loss(self, scaled: bool) -> None:
-        """Count a non-finite loss that was explained. `scaled`: a ``GradScaler`` may have caused it."""
-        self._bad_in_a_row += 1
-        self.only_counts = self._floor is not None and not scaled and self._bad_in_a_row >= MAX_CONSECUTIVE_BAD_LOSSES
+    def count_diagnosed_loss(self, scaled: bool) -> None:
+        """Count a non-finite loss whose cause was searched for. `scaled`: a ``GradScaler`` may have caused it."""
+        self._consecutive_bad_losses += 1
+        self.only_counts_bad_losses = (
+            self._unrecorded_share is not None
+            and not scaled
+            and self._consecutive_bad_losses >= MAX_CONSECUTIVE_BAD_LOSSES
+        )
 
-    def count_bad_loss(self, step: int) -> None:
-        """Count the non-finite loss of `step`, which is not explained."""
-        if step != self._last_counted:
-            self.only_counted, self._last_counted = self.only_counted + 1, step
+    def count_undiagnosed_loss(self, step: int) -> None:
+        """Count the non-finite loss of `step`, whose cause is not searched for."""
+        if step != self._last_undiagnosed_step:
+            self.undiagnosed_bad_losses, self._last_undiagnosed_step = self.undiagnosed_bad_losses + 1, step
 
-    def good_loss(self) -> None:
-        """Note a finite loss, which ends a row of non-finite ones."""
-        if self._bad_in_a_row:
-            self._bad_in_a_row, self.only_counts = 0, False
+    def note_finite_loss(self) -> None:
+        """Reset the count of consecutive non-finite losses: a loss is finite."""
+        if self._consecutive_bad_losses:
+            self._consecutive_bad_losses, self.only_counts_bad_losses = 0, False
 
     @property
-    def left(self) -> float:
-        """Return the seconds that may still be spent."""
-        return math.inf if self.share is None else FREE_SECONDS + self.share * self.alone - (self.spent - self._beyond)
+    def remaining_seconds(self) -> float:
+        """Return the seconds that may still be spent; infinite if there is no budget."""
+        return (
+            math.inf
+            if self.share is None
+            else FREE_SECONDS + self.share * self.script_seconds - (self.spent - self._uncharged_s)
+        )
 
-    def tells(self) -> bool:
-        """Return whether the allowance covers deferred records of fast-path steps."""
-        seconds, steps = self._telling
-        return self._floor is not None and seconds <= DEFERRED_RECORD_FRACTION * self._floor * self._length * steps
+    def affords_deferred_records(self) -> bool:
+        """Return whether the allowance covers deferred records of fast-path steps (Note [Brief steps])."""
+        seconds, steps = self._deferred_totals
+        return (
+            self._unrecorded_share is not None
+            and seconds <= DEFERRED_RECORD_FRACTION * self._unrecorded_share * self._mean_step_s * steps
+        )
 
-    def lets_pass(self, tells: bool = False, several: bool = False) -> int:
-        """Return how many steps take the fast path after this one, which was not recorded.
+    def next_fast_path_steps(self, deferred: bool = False, multiprocess: bool = False) -> int:
+        """Return how many steps take the fast path after this one, which was not recorded; set `long_steps` and
+        `checks_gradients`.
 
-        :param tells: they get deferred records.
-        :param several: the run has other processes, which need to know this one's progress soon.
+        :param deferred: they get deferred records.
+        :param multiprocess: the run has other processes, which need to know this one's progress soon.
         """
-        if self._floor is None or not self._heard:
+        if self._unrecorded_share is None or not self._unrecorded_overhead_s:
             return 0
-        pays = self._floor * self._length
-        self.long_steps = pays >= LONG_STEP_ALLOWANCE_S
-        rest = (UNRECORDED_STEP_FRACTION_IF_DEFERRED if tells else UNRECORDED_STEP_FRACTION) * pays
-        if self._heard <= rest or (self.share is None and not (tells and self.long_steps)):
+        allowance_s = self._unrecorded_share * self._mean_step_s
+        self.long_steps = allowance_s >= LONG_STEP_ALLOWANCE_S
+        unrecorded_s = (UNRECORDED_STEP_FRACTION_IF_DEFERRED if deferred else UNRECORDED_STEP_FRACTION) * allowance_s
+        if self._unrecorded_overhead_s <= unrecorded_s or (self.share is None and not (deferred and self.long_steps)):
             return 0  # without a budget every step gets a record, and short ones are not brief
-        if not tells and self._heard <= pays and self.tells():  # long enough for deferred records, which keep its loss
+        if (
+            not deferred and self._unrecorded_overhead_s <= allowance_s and self.affords_deferred_records()
+        ):  # long enough for deferred records, which keep its loss
             return 0
-        self.peeks = self._pass <= GRADIENT_CHECK_FRACTION * pays
-        room, length = rest - self._pass, max(self._length, 1e-6)
-        if tells:
-            most = (MAX_FAST_PATH_SECONDS if several else MAX_DEFERRED_SECONDS) / length
+        self.checks_gradients = self._fast_path_overhead_s <= GRADIENT_CHECK_FRACTION * allowance_s
+        room_s, step_s = unrecorded_s - self._fast_path_overhead_s, max(self._mean_step_s, 1e-6)
+        if deferred:
+            max_count = (MAX_FAST_PATH_SECONDS if multiprocess else MAX_DEFERRED_SECONDS) / step_s
         else:
-            most = max(MAX_FAST_PATH_STEPS, MAX_FAST_PATH_SECONDS / length)
-        far = min(most, self._heard / room) if room > 0 else most
-        count = max(1, round(far * (0.5 + self._draw())))
-        if not self._nodes:
+            max_count = max(MAX_FAST_PATH_STEPS, MAX_FAST_PATH_SECONDS / step_s)
+        mean_count = min(max_count, self._unrecorded_overhead_s / room_s) if room_s > 0 else max_count
+        count = max(1, round(mean_count * (0.5 + self._draw())))
+        if not self._records_nodes:
             return count
-        missing = self._patience * self._price - (self.left - self._kept)
-        if tells and 0 < missing < math.inf:  # until the next one can be recorded
-            count = min(count, math.ceil(missing / max(pays - self._pass, 1e-9)))
-        return min(count, max(MAX_STEPS_BETWEEN_RECORDED - self._since_whole, 1))
+        missing_s = self._price_factor * self._next_record_cost - (self.remaining_seconds - self._reserve_s)
+        if deferred and 0 < missing_s < math.inf:  # until the next one can be recorded
+            count = min(count, math.ceil(missing_s / max(allowance_s - self._fast_path_overhead_s, 1e-9)))
+        return min(count, max(MAX_STEPS_BETWEEN_RECORDED - self._steps_since_full_record, 1))
 
-    def telling(self, steps: int, seconds: float) -> None:
-        """Account for deferred records of `steps` fast-path steps, which took `seconds` to write."""
-        self.told += steps
-        self.passed -= steps
-        self._telling = 0.9 * self._telling[0] + seconds, 0.9 * self._telling[1] + steps
+    def charge_deferred_records(self, steps: int, seconds: float) -> None:
+        """Account for the deferred records of `steps` fast-path steps, which took `seconds` to make and deliver.
 
-    def have_passed(self, steps: int, seconds: float, mine: float) -> None:
-        """Account for `steps` fast-path steps, which took `seconds`, `mine` of them our own work."""
+        ``charge_fast_path_steps`` counted these steps as steps without a record.
+        """
+        self.deferred_records += steps
+        self.steps_without_record -= steps
+        self._deferred_totals = 0.9 * self._deferred_totals[0] + seconds, 0.9 * self._deferred_totals[1] + steps
+
+    def charge_fast_path_steps(self, steps: int, seconds: float, overhead: float) -> None:
+        """Charge `steps` fast-path steps, which together took `seconds`, `overhead` of them our own work."""
         self.steps += steps
-        self.passed += steps
-        self._since += steps
-        self._since_whole += steps
-        alone = max(seconds - mine, 0.0)
-        self.alone += alone
-        self.spent += mine
-        self._beyond += max(mine - FAST_PATH_CHARGE_FRACTION * (self.share or 0.0) * alone, 0.0)
-        self._length = _mean(self._length, alone / steps)
+        self.steps_without_record += steps
+        self._steps_since_full_record += steps
+        script_seconds = max(seconds - overhead, 0.0)
+        self.script_seconds += script_seconds
+        self.spent += overhead
+        self._uncharged_s += max(overhead - FAST_PATH_CHARGE_FRACTION * (self.share or 0.0) * script_seconds, 0.0)
+        self._mean_step_s = _running_mean(self._mean_step_s, script_seconds / steps)
         # A stretch has a fixed cost, which in a short stretch distorts the cost per step.
-        self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps
-        self._pass = self._stretches[0] / self._stretches[1]
+        self._fast_path_totals = 0.9 * self._fast_path_totals[0] + overhead, 0.9 * self._fast_path_totals[1] + steps
+        self._fast_path_overhead_s = self._fast_path_totals[0] / self._fast_path_totals[1]
 
     def _draw(self) -> float:
         """Return a pseudo-random number from 0 to 1. The generators of Python and torch belong to the script."""
-        self._state = (1103515245 * self._state + 12345) % 2**31
-        return self._state / 2**31
+        self._random_state = (1103515245 * self._random_state + 12345) % 2**31
+        return self._random_state / 2**31
 
 
-def _mean(before: float, now: float) -> float:
-    """Return the running mean `before`, updated with `now`."""
+def _running_mean(before: float, now: float) -> float:
+    """Return the running mean `before`, updated with `now`; `now` if there is no mean yet (0)."""
     return before + 0.1 * (now - before) if before else now
+
+
+def _updated_cost(before: float | None, now: float) -> float:
+    """Return the running mean `before` of costs, updated with `now`; `now` if there is no mean yet."""
+    return now if before is None else before + 0.2 * (now - before)

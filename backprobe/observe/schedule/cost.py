@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ...basics.process_clock import Moment, Startup, waited
 from ..own_time import OwnTime
@@ -76,7 +75,7 @@ class CostSummary:
         """Return the seconds that backprobe added to the script's."""
         return self.start + self.first + self.watching + self.explaining + self.end
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, object]:
         """Return the numbers as a run stores them: ``overhead`` is the whole, ``cost`` the share of the later steps."""
         overhead = {
             "added": self.added,
@@ -102,17 +101,19 @@ class SlowdownEstimate:
     """
 
     def __init__(self) -> None:
-        self._others: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
-        self._more: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
+        self._unrecorded_s: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
+        self._differences_s: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
 
-    def step_ended(self, alone: float, recorded: bool) -> float:
+    def add_step(self, alone: float, recorded: bool) -> float:
         """Add a step that took `alone` seconds without our own work; return the part of them caused by recording."""
         if not recorded:
-            self._others.append(alone)
+            self._unrecorded_s.append(alone)
             return 0.0
-        if len(self._others) >= MIN_COMPARED_STEPS:
-            self._more.append(alone - statistics.median(self._others))
-        return max(statistics.median(self._more), 0.0) if len(self._more) >= MIN_COMPARED_STEPS else 0.0
+        if len(self._unrecorded_s) >= MIN_COMPARED_STEPS:
+            self._differences_s.append(alone - statistics.median(self._unrecorded_s))
+        return (
+            max(statistics.median(self._differences_s), 0.0) if len(self._differences_s) >= MIN_COMPARED_STEPS else 0.0
+        )
 
 
 class Cost:
@@ -124,47 +125,53 @@ class Cost:
     """
 
     def __init__(self, own: OwnTime, inspected_steps: int, free: float = 0.0, budget: float | None = None) -> None:
-        self._own, self._inspected_steps, self._free, self._budget = own, inspected_steps, free, budget
+        self._own, self._inspected_steps, self._free_seconds, self._budget = own, inspected_steps, free, budget
         #: When our work began; the seconds until the script's first line, and after its last.
         self._began = Moment.now()
-        self._start = self._end = 0.0
-        self._end_from: Moment | None = None
-        self._frozen: CostSummary | None = None
+        self._start_seconds = self._end_seconds = 0.0
+        self._end_mark: Moment | None = None
+        self._final_summary: CostSummary | None = None
         #: Whether a failure is explained in the running step, and was in the step before; the seconds of our work in
         #: such steps.
-        self.explains = self.explained = False
-        self._explaining = 0.0
+        self._is_diagnosis = self.charged_diagnosis = False
+        self._diagnosis_seconds = 0.0
         #: How many steps after the first ones had no failure explained.
-        self._later = 0
-        self._steps = self._at_first = 0
+        self._later_steps = 0
+        self._steps = self._first_steps = 0
         #: Seconds of our work before the running step.
-        self._before = 0.0
+        self._own_seconds_before = 0.0
         #: Nodes that had run with a hook before the running step.
-        self._nodes = 0
-        self._slowed = SlowdownEstimate()
+        self._hooked_nodes_before = 0
+        self._slowdown = SlowdownEstimate()
         #: Seconds of the last accounted step, or steps, without waiting.
         self.seconds = 0.0
         #: Seconds of our work in the first steps; seconds of the later ones, and of our work in them.
-        self._first = self._seconds = self._watching = 0.0
+        self._first_seconds = self._later_seconds = self._later_own_seconds = 0.0
         #: When the waiting time is read next; at the last read: the waiting time, the seconds that the thread did not
         #: run during our work, and the seconds of our frequent work; since then, the script's own seconds in steps.
-        self._next, self._waited, self._stalled, self._sampled, self._alone = 0.0, waited(), 0.0, 0.0, 0.0
+        (
+            self._next_read_at,
+            self._waited_at_read,
+            self._stalled_at_read,
+            self._sampled_at_read,
+            self._script_seconds_since_read,
+        ) = 0.0, waited(), 0.0, 0.0, 0.0
         #: Waiting during our work; and waiting in steps that is not yet subtracted from them.
-        self._in_ours = self._in_steps = 0.0
+        self._waited_in_own_work = self._waited_in_steps = 0.0
 
     @property
     def _own_seconds(self) -> float:
         own = self._own
-        return own.clocked + own.counted - self._in_ours
+        return own.clocked + own.counted - self._waited_in_own_work
 
     @property
-    def of_step(self) -> float:
+    def own_seconds_of_step(self) -> float:
         """Return the seconds of our work since the last step was over."""
-        return self._own_seconds - self._before
+        return self._own_seconds - self._own_seconds_before
 
-    def explain(self) -> None:
+    def charge_to_diagnosis(self) -> None:
         """Charge the running step to the explanation of a failure."""
-        self.explains = True
+        self._is_diagnosis = True
 
     def started(self, startup: Startup | None) -> None:
         """End the start phase: the script is about to begin.
@@ -174,8 +181,8 @@ class Cost:
         if startup is not None:
             self._began = startup.began
         elsewhere = startup.script_s if startup is not None else 0.0
-        self._start = max(self._began.seconds_until(Moment.now()) - elsewhere, 0.0)
-        self._before = self._own_seconds  # counted until now as part of the start, not of the first step
+        self._start_seconds = max(self._began.seconds_until(Moment.now()) - elsewhere, 0.0)
+        self._own_seconds_before = self._own_seconds  # counted until now as part of the start, not of the first step
 
     def mark_end(self) -> tuple[Moment, float]:
         """Return a mark of the moment when the script is over, for ``begin_end`` after the session has ended."""
@@ -186,60 +193,62 @@ class Cost:
 
         Time since `mark` counts as the end, except the part that the last step accounts for.
         """
-        if self._end_from is None:
-            self._end_from, before = mark
-            self._end = before - self._own_seconds + (self.of_step if self._steps >= self._inspected_steps else 0.0)
+        if self._end_mark is None:
+            self._end_mark, before = mark
+            self._end_seconds = (
+                before - self._own_seconds + (self.own_seconds_of_step if self._steps >= self._inspected_steps else 0.0)
+            )
 
     @contextmanager
-    def elsewhere(self) -> Iterator[None]:
+    def exclude_from_end(self) -> Iterator[None]:
         """Exclude the time inside the block, such as waiting for other processes, from the end."""
         begin = Moment.now()
         try:
             yield
         finally:
-            self._end -= begin.seconds_until(Moment.now())
+            self._end_seconds -= begin.seconds_until(Moment.now())
 
     def freeze(self) -> CostSummary:
         """Finish the end phase: ``took`` no longer changes."""
-        self._frozen = took = self.took
+        self._final_summary = took = self.took
         return took
 
-    def goes_on(self) -> None:
+    def resume(self) -> None:
         """Resume after a pause: waiting during it belongs to no step."""
-        self._waited, self._stalled = waited(), self._own.stalled
-        self._sampled, self._alone = self._own.sampled, 0.0
+        self._waited_at_read, self._stalled_at_read = waited(), self._own.stalled
+        self._sampled_at_read, self._script_seconds_since_read = self._own.sampled, 0.0
 
-    def step_ended(self, seconds: float, steps: int = 1) -> float:
+    def charge_steps(self, seconds: float, steps: int = 1) -> float:
         """Account for `steps` steps that took `seconds`; return the seconds of them that were our work."""
-        before = self._alone
-        self._alone += max(seconds - self.of_step, 0.0)
+        before = self._script_seconds_since_read
+        self._script_seconds_since_read += max(seconds - self.own_seconds_of_step, 0.0)
         was_read = self._read_waiting(_clock())
-        mine = min(max(self.of_step, 0.0), seconds)  # samples may correct the account of the step before
-        self._before = self._own_seconds
-        lost = min(self._in_steps, MAX_WAITING_FRACTION * (seconds - mine))
-        self._in_steps -= lost
+        mine = min(max(self.own_seconds_of_step, 0.0), seconds)  # samples may correct the account of the step before
+        self._own_seconds_before = self._own_seconds
+        lost = min(self._waited_in_steps, MAX_WAITING_FRACTION * (seconds - mine))
+        self._waited_in_steps -= lost
         if was_read:  # short steps were read together: the next one loses at most the time that they can have waited
-            self._in_steps = min(self._in_steps, before)
+            self._waited_in_steps = min(self._waited_in_steps, before)
         self.seconds = seconds - lost
         closely = self._steps < self._inspected_steps
-        recorded, self._nodes = self._own.nodes > self._nodes, self._own.nodes
+        recorded, self._hooked_nodes_before = self._own.nodes > self._hooked_nodes_before, self._own.nodes
         if not closely:
-            mine += self._slowed.step_ended((self.seconds - mine) / steps, recorded)
+            mine += self._slowdown.add_step((self.seconds - mine) / steps, recorded)
             mine = min(mine, seconds)
         self._steps += steps
-        self.explained, self.explains = self.explains, False
-        first = closely or self._free > 0
-        self._free -= 0.0 if closely else mine
+        self.charged_diagnosis, self._is_diagnosis = self._is_diagnosis, False
+        first = closely or self._free_seconds > 0
+        self._free_seconds -= 0.0 if closely else mine
         if first:
-            self._at_first = self._steps
-        if self.explained:
-            self._explaining += mine
+            self._first_steps = self._steps
+        if self.charged_diagnosis:
+            self._diagnosis_seconds += mine
         elif first:
-            self._first += mine
+            self._first_seconds += mine
         else:
-            self._later += steps
-            self._seconds += self.seconds
-            self._watching += mine
+            self._later_steps += steps
+            self._later_seconds += self.seconds
+            self._later_own_seconds += mine
         return mine
 
     def _read_waiting(self, now: float) -> bool:
@@ -248,31 +257,46 @@ class Cost:
         Returns whether it was read.
         """
         own = self._own
-        stalled = max(own.stalled - self._stalled, 0.0)
-        if now < self._next and stalled <= MAX_UNREAD_SECONDS:
+        stalled = max(own.stalled - self._stalled_at_read, 0.0)
+        if now < self._next_read_at and stalled <= MAX_UNREAD_SECONDS:
             return False
         so_far = waited()
-        self._next = now + max(MIN_READ_INTERVAL_S, READ_INTERVAL_RATIO * (_clock() - now))
-        since, often, alone = max(so_far - self._waited, 0.0), max(own.sampled - self._sampled, 0.0), self._alone
-        self._waited, self._stalled, self._sampled, self._alone = so_far, own.stalled, own.sampled, 0.0
+        self._next_read_at = now + max(MIN_READ_INTERVAL_S, READ_INTERVAL_RATIO * (_clock() - now))
+        since, often, alone = (
+            max(so_far - self._waited_at_read, 0.0),
+            max(own.sampled - self._sampled_at_read, 0.0),
+            self._script_seconds_since_read,
+        )
+        self._waited_at_read, self._stalled_at_read, self._sampled_at_read, self._script_seconds_since_read = (
+            so_far,
+            own.stalled,
+            own.sampled,
+            0.0,
+        )
         clocked = min(stalled, since)
         # The rest was waited during the script's own work and our frequent work, in proportion to their durations.
-        self._in_ours += clocked + ((since - clocked) * often / (often + alone) if often else 0.0)
-        self._in_steps += since
+        self._waited_in_own_work += clocked + ((since - clocked) * often / (often + alone) if often else 0.0)
+        self._waited_in_steps += since
         return True
 
     @property
     def took(self) -> CostSummary:
-        if self._frozen is not None:
-            return self._frozen
+        if self._final_summary is not None:
+            return self._final_summary
         # Work before a first step was over, as in a script without steps, counts as part of the first steps.
-        rest = self.of_step if self._steps < self._inspected_steps else 0.0
+        rest = self.own_seconds_of_step if self._steps < self._inspected_steps else 0.0
         now = Moment.now()
-        end = 0.0 if self._end_from is None else max(self._end_from.seconds_until(now) + self._end, 0.0)
+        end = 0.0 if self._end_mark is None else max(self._end_mark.seconds_until(now) + self._end_seconds, 0.0)
         return CostSummary(
-            *(self._at_first, self._first + rest, self._later, self._seconds, self._watching),
-            explaining=self._explaining,
-            start=self._start,
+            *(
+                self._first_steps,
+                self._first_seconds + rest,
+                self._later_steps,
+                self._later_seconds,
+                self._later_own_seconds,
+            ),
+            explaining=self._diagnosis_seconds,
+            start=self._start_seconds,
             end=end,
             elapsed=self._began.seconds_until(now),
             waited=max(now.waited - self._began.waited, 0.0),

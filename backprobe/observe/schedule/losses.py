@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import NamedTuple
 
 import torch
 
@@ -25,11 +26,11 @@ from ...torch_internals.grad_scaler import Scales, factor_of
 #: The most losses of one step that are held on an accelerator.
 MAX_HELD_LOSSES = 1000
 #: The number of steps in a row with gradients cleared between calls after which all steps are assumed to be like that.
-MAX_ODD_STEPS = 3
+MAX_CLEARED_STEPS = 3
 
 
 class NotedLoss(NamedTuple):
-    """The contribution of fast-path calls to the loss of their step.
+    """The contribution of one or several fast-path calls to the loss of their step.
 
     :ivar value: the sum of their roots, without a scaler's factor; ``None`` if no root is a number on the CPU.
     :ivar calls: the number of calls.
@@ -42,7 +43,7 @@ class NotedLoss(NamedTuple):
     scale: float = 1.0
     away: Sequence[torch.Tensor] = ()
 
-    def and_(self, other: NotedLoss) -> NotedLoss:
+    def plus(self, other: NotedLoss) -> NotedLoss:
         """Return the sum of both; `other` came later."""
         if not other.calls:
             return self
@@ -54,35 +55,36 @@ class NotedLoss(NamedTuple):
 class Losses:
     """The sum of the losses of a step.
 
-    :param held: returns the scale of a scaler that the running user code holds.
+    :param held_scale: returns the scale of a scaler that the running user code holds.
     """
 
-    def __init__(self, held: Callable[[], float | None]) -> None:
-        self._held = held
+    def __init__(self, held_scale: Callable[[], float | None]) -> None:
+        self._held_scale = held_scale
         self._scales = Scales()
         self._sum: float | None = None
         #: Losses on an accelerator, which are not waited for.
-        self._away: list[torch.Tensor] = []
+        self._on_accelerator: list[torch.Tensor] = []
         #: The number of backward calls whose roots were added up, and the scale that was divided out of the last.
         self.calls, self.scale = 0, 1.0
-        #: Returns a leaf that the last call gave a gradient to.
-        self._witness: Callable[[], Any] = lambda: None
-        #: Return the leaves that the last call gave gradients to, if its end was not observed.
-        self._reached: list[Callable[[], Any]] = []
-        #: How many calls the loss of the last step sums up; 0 if gradients were cleared between them, so that the roots
-        #: alone do not determine the sum.
-        self.plain = 0
-        self._cleared = False
+        #: Returns a leaf to which the last call gave a gradient; if its gradient is gone, gradients were cleared.
+        self._checked_leaf: Callable[[], torch.Tensor | None] = lambda: None
+        #: References to the leaves of the last call, if its end was not observed.
+        self._unobserved_leaves: list[Callable[[], torch.Tensor | None]] = []
+        #: The number of calls whose losses were added up in the last step; 0 if gradients were cleared between them, so
+        #: that the roots alone do not determine the sum.
+        self.summed_calls = 0
+        #: Whether gradients were cleared between calls of the running step.
+        self._was_cleared = False
         #: The number of latest steps in a row in which gradients were cleared between calls.
-        self._odd_steps = 0
+        self._cleared_steps = 0
 
     @property
-    def is_odd_for_once(self) -> bool:
+    def was_just_cleared(self) -> bool:
         """Return whether gradients were cleared in the last step, but not in several in a row.
 
         The next step may be ordinary again.
         """
-        return 0 < self._odd_steps < MAX_ODD_STEPS
+        return 0 < self._cleared_steps < MAX_CLEARED_STEPS
 
     def scale_of(self, roots: Sequence[object], wait: bool = True) -> float:
         """Return the factor by which a scaler multiplied `roots`; 1 if none did.
@@ -92,15 +94,15 @@ class Losses:
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
             if factor is not None and (factor.is_cpu or (wait and not capturing())):
-                if not (factor.is_cpu or self._scales.is_scale(factor) or self._held() is not None):
+                if not (factor.is_cpu or self._scales.is_scale(factor) or self._held_scale() is not None):
                     continue  # a factor of the script's own is not waited for
-                with private.undispatched():
+                with private.hide_from_dispatch_modes():
                     value = float(factor.item())
-                if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
+                if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held_scale() == value):
                     return value
         return 1.0
 
-    def scale_away(self, roots: Sequence[object]) -> torch.Tensor | None:
+    def accelerator_scale(self, roots: Sequence[object]) -> torch.Tensor | None:
         """Return the factor of a known scaler that multiplied `roots`, if it is on an accelerator.
 
         ``None`` otherwise.
@@ -111,12 +113,12 @@ class Losses:
                 return factor
         return None
 
-    def scaled(self, scale: torch.Tensor) -> None:
+    def note_scale_update(self, scale: torch.Tensor) -> None:
         """Note that a scaler is about to update its `scale`."""
         self._scales.updated(scale)
 
     @property
-    def scaler(self) -> torch.Tensor | None:
+    def current_scale(self) -> torch.Tensor | None:
         """Return the scale of a scaler that was seen to update it, on its device; ``None`` if there is none."""
         scale = self._scales.current
         return None if scale is None else scale.detach().reshape(())
@@ -134,7 +136,7 @@ class Losses:
             return None, False
         return known[0].detach().reshape(()), True
 
-    def away(self, roots: Sequence[object]) -> list[torch.Tensor]:
+    def accelerator_losses(self, roots: Sequence[object]) -> list[torch.Tensor]:
         """Return the `roots` that are scalars on an accelerator, with a scaler's factor divided out.
 
         They stay on the accelerator.
@@ -143,38 +145,38 @@ class Losses:
         for root in roots:
             if not isinstance(root, torch.Tensor) or root.is_cpu or root.numel() != 1 or not root.is_floating_point():
                 continue
-            if root.layout is torch.strided and not private.hands_off(root):
+            if root.layout is torch.strided and not private.is_unsafe_to_read(root):
                 factor, value = factor_of(root), root.detach()
                 scaled = factor is not None and self._scales.is_scale(factor)
                 found.append(value / factor.detach() if scaled and factor is not None else value)
         return found
 
-    def begins(self) -> None:
+    def begin_call(self) -> None:
         """Begin a call that accumulates gradients. Drops the losses so far if the gradients were cleared."""
-        reached = [_cleared(leaf()) for leaf in self._reached]
-        if self.calls and (_cleared(self._witness()) or (reached and all(reached))):
-            self._sum, self.calls, self._away = None, 0, []
-            self._cleared = True
+        reached = [_is_cleared(leaf()) for leaf in self._unobserved_leaves]
+        if self.calls and (_is_cleared(self._checked_leaf()) or (reached and all(reached))):
+            self._sum, self.calls, self._on_accelerator = None, 0, []
+            self._was_cleared = True
 
-    def passed(self, noted: NotedLoss) -> None:
-        """Add the losses `noted` of fast-path calls of the running step."""
+    def add_fast_path_losses(self, noted: NotedLoss) -> None:
+        """Add the losses of fast-path calls to the loss of the running step."""
         if noted.calls:
             if noted.value is not None:
                 self._sum = (self._sum or 0.0) + noted.value
-            self._away += noted.away
+            self._on_accelerator += noted.away
             self.calls, self.scale = self.calls + noted.calls, noted.scale
 
-    def noted(self, value: float | None, roots: Sequence[Any]) -> NotedLoss:
+    def noted_loss(self, value: float | None, roots: Sequence[object]) -> NotedLoss:
         """Return the contribution of a fast-path call's roots to the loss of its step.
 
         :param value: the sum of the roots that are numbers on the CPU; ``None`` if none is.
         """
         scale = self.scale_of(roots, False) if self._scales.current is not None else 1.0
-        away = self.away(roots) if value is None or len(roots) > 1 else ()
+        away = self.accelerator_losses(roots) if value is None or len(roots) > 1 else ()
         value = value if value is None or scale == 1.0 else value / scale
         return NotedLoss(value, int(value is not None or bool(away)), scale, away)
 
-    def ended(
+    def add_call(
         self,
         values: Iterable[float | None],
         scale: float,
@@ -184,42 +186,42 @@ class Losses:
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
-        if away and len(self._away) < MAX_HELD_LOSSES:
-            self._away += away
+        if away and len(self._on_accelerator) < MAX_HELD_LOSSES:
+            self._on_accelerator += away
         if known or away:
             self.calls += 1
             self.scale = scale
 
-    def gave(self, leaves: Iterable[torch.Tensor]) -> None:
-        """Note that a call is over, and that `leaves` of its graph may have gradients."""
+    def note_gradients(self, leaves: Iterable[torch.Tensor]) -> None:
+        """Note that a call is over; a leaf of it that has a gradient shows later whether gradients were cleared."""
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
-            self._witness, self._reached = private.tensor_ref(given), []
+            self._checked_leaf, self._unobserved_leaves = private.tensor_ref(given), []
 
-    def gives(self, leaves: Sequence[torch.Tensor]) -> None:
-        """Note a call that gives gradients to `leaves`; its end is not observed."""
+    def note_unobserved_call(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Note that a call begins whose end is not observed; `leaves` show later whether gradients were cleared."""
         own = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
-        self._witness = lambda: None
-        self._reached = [private.tensor_ref(leaf) for leaf in own or leaves]
+        self._checked_leaf = lambda: None
+        self._unobserved_leaves = [private.tensor_ref(leaf) for leaf in own or leaves]
 
     def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
         """Return and reset the (loss, number of calls, scale, losses on an accelerator) of the finished step."""
-        taken = self._sum, self.calls, self.scale, self._away
+        taken = self._sum, self.calls, self.scale, self._on_accelerator
         # A step without a loss, such as one whose backward raised, says nothing about the next ones.
-        self.plain, before = 0 if self._cleared else self.calls or self.plain, self._odd_steps
-        self._odd_steps, self._cleared = before + 1 if self._cleared else 0, False
-        self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
+        self.summed_calls, before = 0 if self._was_cleared else self.calls or self.summed_calls, self._cleared_steps
+        self._cleared_steps, self._was_cleared = before + 1 if self._was_cleared else 0, False
+        self._sum, self.calls, self.scale, self._on_accelerator = None, 0, 1.0, []
         return taken
 
 
-def _cleared(leaf: Any) -> bool:
+def _is_cleared(leaf: torch.Tensor | None) -> bool:
     """Return whether a gradient that `leaf` had is gone; ``False`` if that cannot be read without waiting."""
     if leaf is None:
         return False
     return leaf.grad is None or is_zero(leaf.grad) is True
 
 
-def is_zero(grad: Any) -> bool | None:
+def is_zero(grad: torch.Tensor | None) -> bool | None:
     """Return whether a gradient is zero everywhere.
 
     ``None`` if that is not known without waiting, or if one of the user's modes would see the check.
@@ -229,13 +231,13 @@ def is_zero(grad: Any) -> bool | None:
         return None
     if private.in_mode() and not private.is_plain(grad):
         return None
-    with torch.no_grad(), private.undispatched():
+    with torch.no_grad(), private.hide_from_dispatch_modes():
         return not grad.detach().count_nonzero()
 
 
 def loss_scale(frames: Frames) -> float | None:
     """Return the scale of a ``GradScaler`` that the running user code holds."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = variables(frame)

@@ -11,6 +11,9 @@ from torch.optim import optimizer as optim
 from ...torch_internals.modes import compiling
 
 if TYPE_CHECKING:
+    import torch
+    from torch.utils.hooks import RemovableHandle
+
     from ..events import Events
     from ..tracker import Tracker
 
@@ -30,7 +33,7 @@ class StepHooks:
     ) -> None:
         self._owner, self._events = owner, events
         self._functions = before, after
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._is_paused = True
         self._thread = threading.get_ident()
 
@@ -49,15 +52,15 @@ class StepHooks:
         while self._handles:
             self._handles.pop().remove()
 
-    def _before(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if not compiling():  # Dynamo traces this function
             self._call(self._functions[0], optimizer)
 
-    def _after(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if not compiling():
             self._call(self._functions[1], optimizer)
 
-    def _call(self, function: StepFunction | None, optimizer: Any) -> None:
+    def _call(self, function: StepFunction | None, optimizer: torch.optim.Optimizer) -> None:
         if function is None or self._is_paused or threading.get_ident() != self._thread:
             return
         try:

@@ -42,7 +42,7 @@ class StepPlan:
     :ivar backward_only: the nodes are recorded without observing the forward (Note [Steps that repeat]).
     :ivar attached: the recorder and the module hooks are attached, though perhaps only to learn the modules.
     :ivar calls_to_engine: the interceptor of the engine handles backward calls, even if everything is attached.
-    :ivar explains: the step is inspected because a failure in an earlier one is to be explained.
+    :ivar diagnoses: the step is inspected because a failure in an earlier one is to be explained.
     """
 
     step: int
@@ -50,7 +50,7 @@ class StepPlan:
     backward_only: bool = False
     attached: bool = False
     calls_to_engine: bool = False
-    explains: bool = False
+    diagnoses: bool = False
 
     @property
     def recorded(self) -> bool:
@@ -75,15 +75,15 @@ class StepPolicy:
         self.settings = settings
         self.budget = Budget(settings.budget, settings.level != "minimal")
         self.inspections = InspectionSchedule(settings.inspected_steps)
-        self._plain = settings.budget is not None and settings.plain
+        self._may_skip_forward = settings.budget is not None and settings.plain
         #: Whether the next step is recorded, if that was decided before the current step is over.
-        self._ahead: bool | None = None
+        self._decided_ahead: bool | None = None
         #: Steps before this one that are inspected are inspected because a failure is to be explained.
-        self._explains_until = 0
+        self._diagnoses_until = 0
         #: How many times novelty started an inspection, and the step of the last one.
-        self._novelties = self._last_novelty = 0
+        self._novelty_inspections = self._last_novelty_step = 0
         #: Something new was found while the budget did not cover an inspection.
-        self._postponed = False
+        self._has_postponed_inspection = False
 
     @property
     def omits_steps(self) -> bool:
@@ -96,17 +96,17 @@ class StepPolicy:
         """Return whether `step` is one of the first: they are inspected, and the modules are learnt from them."""
         return step < self.settings.inspected_steps
 
-    def plan(self, step: int, can_record: Callable[[], bool], can_repeat: bool) -> StepPlan:
+    def plan(self, step: int, can_record: Callable[[], bool], can_skip_forward: bool) -> StepPlan:
         """Return the plan for `step`, which begins now.
 
         :param can_record: whether everything can be attached now; it is only asked if the step is to be recorded.
-        :param can_repeat: whether the next graph may be one of the last ones (Note [Steps that repeat]).
+        :param can_skip_forward: whether the next graph may be one of the last ones (Note [Steps that repeat]).
         """
-        recorded = self._wants(step) if self._ahead is None else self._ahead
-        self._ahead = None
+        recorded = self._wants_record(step) if self._decided_ahead is None else self._decided_ahead
+        self._decided_ahead = None
         recorded = recorded and can_record()
-        self.budget.may_repeat = self._plain and can_repeat
-        repeats = recorded and self.budget.repeats and self.inspections.is_usual(step)
+        self.budget.can_record_backward_only = self._may_skip_forward and can_skip_forward
+        repeats = recorded and self.budget.next_is_backward_only and self.inspections.has_no_request(step)
         inspected = self.inspections.begin_step(step, self.settings, recorded and not repeats)
         return StepPlan(
             step,
@@ -114,25 +114,25 @@ class StepPolicy:
             backward_only=repeats,
             attached=(recorded and not repeats) or self.is_at_start(step),
             calls_to_engine=not recorded and self.settings.level == "minimal",
-            explains=inspected and step < self._explains_until,
+            diagnoses=inspected and step < self._diagnoses_until,
         )
 
     def decide_ahead(self, step: int) -> bool:
         """Decide now whether the next step, number `step`, is recorded; ``plan`` will keep to it."""
-        self._ahead = self._wants(step)
-        return self._ahead
+        self._decided_ahead = self._wants_record(step)
+        return self._decided_ahead
 
     @property
     def is_decided_ahead(self) -> bool:
         """Return whether ``decide_ahead`` was called for the next step."""
-        return self._ahead is not None
+        return self._decided_ahead is not None
 
-    def _wants(self, step: int) -> bool:
-        return self.inspections.wanted(step, self.settings, self.budget)
+    def _wants_record(self, step: int) -> bool:
+        return self.inspections.wants_record(step, self.settings, self.budget)
 
     def fast_path_steps(self, step: int) -> int:
         """Return how many steps from `step` on may take the fast path before one is to be inspected."""
-        return self.inspections.room(step, self.budget)
+        return self.inspections.steps_until_request(step, self.budget)
 
     # What was seen
 
@@ -141,36 +141,36 @@ class StepPolicy:
 
         :param scaled: a ``GradScaler`` may have made its loss non-finite.
         """
-        if recorded.trouble:
-            self._explains_until = max(self._explains_until, recorded.step + 1 + STEPS_AFTER_NOVELTY)
+        if recorded.has_trouble:
+            self._diagnoses_until = max(self._diagnoses_until, recorded.step + 1 + STEPS_AFTER_NOVELTY)
         if any(root.bad for root in recorded.roots):
-            self.budget.bad_loss(scaled)
+            self.budget.count_diagnosed_loss(scaled)
         elif recorded.kind != "autograd.grad":
-            self.budget.good_loss()
+            self.budget.note_finite_loss()
 
     def found_novelty(self, step: int) -> bool:
         """Inspect the steps after `step`, in which something new happened, as soon as the budget covers it. Return
         whether they are inspected now. See Note [Kept for what is new].
         """
-        if self._novelties >= MAX_NOVELTY_INSPECTIONS and step < NOVELTY_GROWTH * self._last_novelty:
+        if self._novelty_inspections >= MAX_NOVELTY_INSPECTIONS and step < NOVELTY_GROWTH * self._last_novelty_step:
             return False
-        self._postponed = not self.budget.affords
-        if self._postponed:
+        self._has_postponed_inspection = not self.budget.covers_requests
+        if self._has_postponed_inspection:
             return False
-        self._novelties, self._last_novelty = self._novelties + 1, step
-        self.inspections.something_new(step)
+        self._novelty_inspections, self._last_novelty_step = self._novelty_inspections + 1, step
+        self.inspections.inspect_after(step)
         return True
 
     def found_postponed_novelty(self, step: int) -> bool:
         """The same, for novelty in `step` or before that the budget did not cover then."""
-        return self._postponed and self.found_novelty(step)
+        return self._has_postponed_inspection and self.found_novelty(step)
 
     def found_late_failure(self, step: int) -> bool:
         """Inspect the steps after `step`: an earlier loss was not finite, and this is known only now. Return whether
         they are inspected.
         """
-        if self._novelties >= MAX_NOVELTY_INSPECTIONS:
+        if self._novelty_inspections >= MAX_NOVELTY_INSPECTIONS:
             return False
-        self._novelties += 1
-        self.inspections.something_new(step)
+        self._novelty_inspections += 1
+        self.inspections.inspect_after(step)
         return True

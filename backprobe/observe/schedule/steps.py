@@ -7,9 +7,9 @@ alternate end one each. A ``GradScaler`` that skips the optimizer also ends a st
 
 Before any optimizer has stepped, it matters whether one was seen being created. If so, everything is one step until it
 steps. If not, the script updates by hand: a backward call that finds gradients accumulates into the same step, and one
-that finds none begins a new step; ``autograd.grad`` ends a step if its graph is freed and it makes none. Two things
-cannot be known: an update that the script itself skips makes one step with the next, and work after the last update is
-a step of its own.
+that finds none begins a new step; ``autograd.grad`` without ``retain_graph`` and ``create_graph`` ends a step. Two
+things cannot be known: an update that the script itself skips makes one step with the next, and work after the last
+update is a step of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import AcceleratorClipNorm, AcceleratorNorms, Samples
 from .step_hooks import StepHooks
 
-#: Of a step: its losses that are on an accelerator, and norms.
+#: The losses and the norms of a step that are still on an accelerator.
 OnAccelerator = tuple[list[Any], list[AcceleratorNorms | AcceleratorClipNorm]]
 
 #: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
@@ -61,21 +61,27 @@ class SeenOptimizer:
     refs: dict[int, weakref.ref[torch.Tensor]]
     ref: weakref.ref[torch.optim.Optimizer]
     #: Parameters of the modules that were visible where it was created; empty if there were none.
-    present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    visible: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    #: How many groups it has, how many of them are empty, and how many of its parameters are listed twice or frozen.
     groups: int = 1
-    empty: int = 0
-    twice: int = 0
-    frozen: int = 0
-    #: The node counter when it stepped last, and the step in which it did so the last time that this was recorded.
-    last: int = -1
+    empty_groups: int = 0
+    duplicates: int = 0
+    frozen_parameters: int = 0
+    #: The node counter at its last known step; and the last training step outside the fast path in which it stepped,
+    #: and that in which its parameters were sampled.
+    last_counter: int = -1
     step: int = -1
+    sampled_step: int = -1
 
 
 class StepWatch:
-    """Counter of training steps, which also measures parameters around optimizer steps.
+    """Detects where training steps begin and end, and makes a record of each.
 
-    :param ends_early: a step ends when all optimizers that belong to it have stepped, rather than when the next step
-        begins, unless a backward call is running.
+    :ivar has_stepped: an optimizer has stepped in the running step, so that the next forward or backward ends it.
+    :ivar is_stepping: an optimizer is inside its ``step``.
+    :param ends_early: end a step as soon as all optimizers that belong to it have stepped, unless a backward call is
+        running. Otherwise a step ends when the next one begins.
+    :param start_steps: in this many steps at the start, parameters are sampled and no step ends early.
     """
 
     def __init__(
@@ -85,106 +91,113 @@ class StepWatch:
         cost: Cost,
         state: RecordingState,
         ends_early: bool = False,
-        first: int = 3,
+        start_steps: int = 3,
         share: float | None = None,
     ) -> None:
-        self._names, self._events, self._cost, self._first = names, events, cost, first
-        self._state, self._early = state, ends_early
+        self._names, self._events, self._cost, self._start_steps = names, events, cost, start_steps
+        self._state, self._may_end_early = state, ends_early
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self.paused = True
+        self.is_paused = True
         self.index = 0
         #: Graphs of earlier steps that are alive, if they are counted.
-        self.graphs = 0
-        self.stepped = self.stepping = False
-        self._ended_at: tuple[int, bool] | None = None
-        self.ever_stepped = False
+        self.live_graphs = 0
+        self.has_stepped = self.is_stepping = False
+        self._final_position: tuple[int, bool] | None = None
+        self.has_ever_stepped = False
         self.losses = Losses(lambda: loss_scale(names.frames))
-        self.backwards: list[int] = []
-        #: Backward calls of this step that wrote gradients.
-        self._written = 0
+        #: Indices of the backward calls of the running step.
+        self.call_indices: list[int] = []
+        #: The number of backward calls of the running step that add to gradients.
+        self._accumulating_calls = 0
         #: Parameters that an optimizer held when it stepped, by the id of the reference: a new parameter may have the
         #: id of a freed one.
-        self.held: dict[int, weakref.ref[Any]] = {}
+        self.held_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         #: By id: the optimizers that were seen being created, or stepping. Negative numbers: those that were freed, and
         #: whose id a later one has.
         self.optimizers: dict[int, SeenOptimizer] = {}
-        self._displaced = 0
-        self.stepped_by: set[int] = set()
+        self._freed_optimizers = 0
+        #: Ids of optimizers that stepped outside the fast path.
+        self.recorded_optimizers: set[int] = set()
         #: How many more steps take the fast path, and the step at which the fast path began.
-        self.passing = self._began_to = 0
+        self.fast_path_left = self._fast_path_begin = 0
         #: Whether norms are taken of tensors on an accelerator: in recorded steps.
-        self.samples_away = True
-        #: If each fast-path step is ended by one optimizer, as by critic and generator in turn: their ids, each with
-        #: its group.
-        self.only: dict[int, frozenset[int]] = {}
+        self.samples_accelerators = True
+        #: If one optimizer ends each fast-path step, as critic and generator do in turn: maps the id of each such
+        #: optimizer to its set in ``_optimizer_sets``. Otherwise empty.
+        self.fast_path_optimizers: dict[int, frozenset[int]] = {}
         #: Whether a call of the running step took the fast path.
-        self.called = False
-        #: By id of an optimizer: the node counter when it stepped during the fast path.
-        self._stepped: dict[int, int] = {}
-        #: Of the last step that ended before the next began: the node counter at its end, and the optimizers that
-        #: stepped in it.
-        self._ended: tuple[int, frozenset[int]] = -1, frozenset()
+        self.has_fast_path_call = False
+        #: Maps the id of an optimizer to the node counter when it stepped during the fast path.
+        self._fast_path_counters: dict[int, int] = {}
+        #: The node counter at the end of the last step that ended early, and the ids of the optimizers that stepped in
+        #: it.
+        self._early_end: tuple[int, frozenset[int]] = -1, frozenset()
         #: Whether fast-path steps get deferred records, as far as possible.
-        self.tells = False
-        #: When each fast-path step ended; and of each call in them the step, its number, and its contribution to the
-        #: loss.
-        self._ends: list[float] = []
-        self.noted: list[tuple[int, int, NotedLoss]] = []
-        #: How many more calls the running step can have: with more it is unknown whether gradients were cleared between
-        #: them.
-        self.room = 0
-        self._stretch: tuple[int, float, list[float]] = 0, 0.0, []
-        #: The optimizers that stepped in this step; and the groups that stepped together in earlier steps.
-        self._turn: set[int] = set()
-        #: What clipping found in the running step; and in each fast-path step, with its number.
+        self.defers_records = False
+        #: The time at which each fast-path step ended; and for each backward call in these steps, the step, the index
+        #: of the call, and its contribution to the loss.
+        self._step_ends: list[float] = []
+        self.noted_calls: list[tuple[int, int, NotedLoss]] = []
+        #: How many more backward calls the running step may have on the fast path. With more calls than the last step
+        #: had, it is unknown whether gradients were cleared between them.
+        self.calls_left = 0
+        #: The last stretch of fast-path steps: its first step, the time at which it began, and when each step ended.
+        self._last_stretch: tuple[int, float, list[float]] = 0, 0.0, []
+        #: Ids of the optimizers that have stepped in the running step; and the sets of optimizers that stepped in one
+        #: training step each.
+        self._step_optimizers: set[int] = set()
+        self._optimizer_sets: set[frozenset[int]] = set()
+        #: The total norms that gradient clipping computed in the running step; and those of fast-path steps, each with
+        #: the index of its step.
         self._clip_norms: list[float | AcceleratorClipNorm | None] = []
-        self._passed_clip_norms: list[tuple[int, float | AcceleratorClipNorm]] = []
-        self._turns: set[frozenset[int]] = set()
-        self._sizes: dict[int, int] = {}
+        self._deferred_clip_norms: list[tuple[int, float | AcceleratorClipNorm]] = []
+        #: Maps the id of an optimizer to the number of parameters that it held when it stepped last.
+        self._parameter_counts: dict[int, int] = {}
         self.samples = Samples(names, share)
-        self._last = self._paused_at = _clock()
-        self._held: tuple[float, int | None, int | None] = (0.0, None, None)
+        self._step_began = self._paused_at = _clock()
+        #: The time of the next read; the bytes used by this process and by its accelerator at the last one.
+        self._memory_cache: tuple[float, int | None, int | None] = (0.0, None, None)
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._noted_clip = self.clipped
+        self._clip_listener = self.note_clip_norm
         #: The hooks of trackers, which are paused and removed with those of this object.
         self.tracker_hooks: list[StepHooks] = []
 
     def start(self) -> None:
-        self._last += _clock() - self._paused_at  # a pause is no part of a step
-        self._cost.goes_on()
-        self.paused = False
-        gradient_clipping.listen(self._noted_clip)
+        self._step_began += _clock() - self._paused_at  # a pause is no part of a step
+        self._cost.resume()
+        self.is_paused = False
+        gradient_clipping.listen(self._clip_listener)
         self._handles = self._handles or [
-            optim.register_optimizer_step_pre_hook(self._before),
-            optim.register_optimizer_step_post_hook(self._after),
+            optim.register_optimizer_step_pre_hook(self._optimizer_pre_hook),
+            optim.register_optimizer_step_post_hook(self._optimizer_post_hook),
         ]
 
-    def note_stepped(self) -> None:
+    def note_compiled_optimizer_step(self) -> None:
         """Note that an optimizer stepped in compiled code, which calls none of its hooks."""
-        self.stepped = True
+        self.has_stepped = True
 
-    def count_graphs(self, alive: int) -> None:
-        """Note how many graphs of earlier steps are alive."""
-        self.graphs = alive
+    def set_live_graphs(self, alive: int) -> None:
+        """Set the number of graphs of earlier steps that are alive."""
+        self.live_graphs = alive
 
     def sample_accelerators(self, on: bool) -> None:
-        """Take norms of tensors on an accelerator from now on or not."""
-        self.samples_away = on
+        """Set whether norms of tensors on an accelerator are measured."""
+        self.samples_accelerators = on
 
     def pause(self) -> None:
         """Observe nothing until ``start``. The hooks stay, because this may be called from one of them."""
-        if not self.paused:
+        if not self.is_paused:
             self._paused_at = _clock()
-        self.paused = True
-        self.stop_passing()
-        self.samples.forget()
+        self.is_paused = True
+        self.leave_fast_path()
+        self.samples.drop_copies()
         for hooks in self.tracker_hooks:
             hooks.pause()
 
     def remove(self) -> None:
         """Remove the hooks without finishing the step."""
         self.pause()
-        gradient_clipping.unlisten(self._noted_clip)
+        gradient_clipping.unlisten(self._clip_listener)
         for hooks in self.tracker_hooks:
             hooks.remove()
         while self._handles:
@@ -192,28 +205,30 @@ class StepWatch:
 
     @property
     def position(self) -> tuple[int, bool]:
-        """Return the step, and whether its optimizer has stepped: now, or when observing ended."""
-        return self._ended_at or (self.index, self.stepped)
+        """Return the index of the running step and whether its optimizer has stepped, or both as they were when
+        observing ended.
+        """
+        return self._final_position or (self.index, self.has_stepped)
 
     def mark_end(self) -> None:
-        """Remember the position in which observing ended."""
-        self._ended_at = self._ended_at or (self.index, self.stepped)
+        """Fix ``position``: observing ends here."""
+        self._final_position = self._final_position or (self.index, self.has_stepped)
 
     def stop(self) -> None:
         self.remove()
-        if os.getpid() == self._pid and (self.stepped or self.backwards or self._written):
+        if os.getpid() == self._pid and (self.has_stepped or self.call_indices or self._accumulating_calls):
             self.finish()
 
     def finish(self) -> None:
         """End the step, emit its record unless it took the fast path, and begin the next."""
-        if self.passing:
-            self._pass()
+        if self.fast_path_left:
+            self._end_fast_path_step()
             return
-        if self.noted:
-            self._take_notes()
+        if self.noted_calls:
+            self._take_noted_calls()
         now = _clock()
-        seconds = now - self._last
-        mine = self._cost.step_ended(seconds)
+        seconds = now - self._step_began
+        mine = self._cost.charge_steps(seconds)
         loss, calls, scale, away = self.losses.take()
         norms, sampled_away = self.samples.take()
         norms_away: list[AcceleratorNorms | AcceleratorClipNorm] = [*sampled_away]
@@ -221,102 +236,112 @@ class StepWatch:
         if isinstance(clip, AcceleratorClipNorm):
             norms_away.append(clip)
             clip = None
-        held = *self._memory(now), self.graphs, clip
-        step = Step(self.index, seconds, loss, tuple(self.backwards), norms, mine, calls, scale, *held)
+        held = *self._memory_in_use(now), self.live_graphs, clip
+        step = Step(self.index, seconds, loss, tuple(self.call_indices), norms, mine, calls, scale, *held)
         self.index += 1
-        self._last = now
-        self._next()
-        self._began_to = self.index
+        self._step_began = now
+        self._reset_step()
+        self._fast_path_begin = self.index
         self._events.step_finished.emit(step, away, norms_away)
 
-    def _ends_early(self) -> bool:
-        return self._early and not self._state.in_call
+    def _can_end_now(self) -> bool:
+        return self._may_end_early and not self._state.in_call
 
-    def _next(self) -> None:
-        if self._turn and len(self._turns) < 100:
-            self._turns.add(frozenset(self._turn))
-        self._turn.clear()
-        self.stepped, self.called, self.backwards, self._written = False, False, [], 0
+    def _reset_step(self) -> None:
+        if self._step_optimizers and len(self._optimizer_sets) < 100:
+            self._optimizer_sets.add(frozenset(self._step_optimizers))
+        self._step_optimizers.clear()
+        self.has_stepped, self.has_fast_path_call, self.call_indices, self._accumulating_calls = False, False, [], 0
 
-    def clipped(self, norm: Any) -> None:
-        """Note the total norm of gradients that clipping found."""
-        if not self._mine():
+    def note_clip_norm(self, norm: Any) -> None:
+        """Record the total norm of gradients that ``clip_grad_norm_`` computed."""
+        if not self._is_observed_here():
             return
         found: float | AcceleratorClipNorm | None = None
         try:
-            with private.unseen():
-                if type(norm) is torch.Tensor and not private.hands_off(norm, past_ours=True):
-                    with private.undispatched():
+            with private.disable_function_modes():
+                if type(norm) is torch.Tensor and not private.is_unsafe_to_read(norm, ignores_our_modes=True):
+                    with private.hide_from_dispatch_modes():
                         found = float(norm.item()) if norm.is_cpu else AcceleratorClipNorm(norm.detach().reshape(1))
         except Exception as error:
             self._events.fault(self, error)
         self._clip_norms.append(found)
 
     def _take_clip_norm(self) -> float | AcceleratorClipNorm | None:
-        """Return and reset what clipping found in this step; ``None`` if it was not called exactly once."""
+        """Return and reset the norm that clipping computed in this step; ``None`` if it was not called exactly once."""
         norms, self._clip_norms = self._clip_norms, []
         return norms[0] if len(norms) == 1 else None
 
-    def _pass_clip_norm(self) -> None:
-        """Keep what clipping found in a fast-path step that is over."""
+    def _defer_clip_norm(self) -> None:
+        """Keep the clip norm of a fast-path step that is over for its deferred record."""
         found = self._take_clip_norm()
-        if found is not None and self.tells:
-            self._passed_clip_norms.append((self.index, found))
+        if found is not None and self.defers_records:
+            self._deferred_clip_norms.append((self.index, found))
 
-    def let_pass(self, steps: int, tells: bool = False) -> None:
-        """Let the next `steps` steps take the fast path: Note [Steps that pass]. `tells`: they get deferred records."""
-        self.passing, self.tells, self.room = steps, tells, self.losses.plain
+    def enter_fast_path(self, steps: int, defers_records: bool = False) -> None:
+        """Let the next `steps` steps take the fast path (Note [Steps that pass]).
+
+        :param defers_records: they get deferred records.
+        """
+        self.fast_path_left, self.defers_records, self.calls_left = steps, defers_records, self.losses.summed_calls
         if steps:
-            single = all(len(turn) == 1 for turn in self._turns)
-            self.only = {by: turn for turn in self._turns for by in turn} if single and self._ends_early() else {}
+            single = all(len(turn) == 1 for turn in self._optimizer_sets)
+            self.fast_path_optimizers = (
+                {by: turn for turn in self._optimizer_sets for by in turn} if single and self._can_end_now() else {}
+            )
 
-    def tell_passed(self) -> None:
-        """Report the optimizers that stepped during the fast path, since their writes may matter later."""
-        stepped, self._stepped = self._stepped, {}
+    def emit_fast_path_steps(self) -> None:
+        """Emit the optimizers that stepped during the fast path, in order: their writes may matter later."""
+        stepped, self._fast_path_counters = self._fast_path_counters, {}
         for by, at in sorted(stepped.items(), key=itemgetter(1)):
             known = self.optimizers.get(by)
             optimizer = known.ref() if known is not None else None
             if known is not None and optimizer is not None:
-                known.last = at
+                known.last_counter = at
                 self._events.fast_path_optimizer_stepped.emit(optimizer, at)
 
-    def _pass(self) -> None:
-        """End a step that took the fast path."""
+    def _end_fast_path_step(self) -> None:
+        """End a fast-path step, and the fast path itself if it was the last one."""
         if self._clip_norms:
-            self._pass_clip_norm()
-        self._ends.append(_clock())
-        if self.backwards:  # calls that were counted before the step took the fast path
+            self._defer_clip_norm()
+        self._step_ends.append(_clock())
+        if self.call_indices:  # calls that were counted before the step took the fast path
             loss, calls, scale, away = self.losses.take()
-            self.noted += [(self.index, number, NotedLoss()) for number in self.backwards[:-1]]
-            self.noted.append((self.index, self.backwards[-1], NotedLoss(loss, calls, scale, away)))
+            self.noted_calls += [(self.index, number, NotedLoss()) for number in self.call_indices[:-1]]
+            self.noted_calls.append((self.index, self.call_indices[-1], NotedLoss(loss, calls, scale, away)))
         self.index += 1
-        self.passing -= 1
-        self.room = self.losses.plain
-        self._next()
-        if not self.passing:
-            self.stop_passing(True)
+        self.fast_path_left -= 1
+        self.calls_left = self.losses.summed_calls
+        self._reset_step()
+        if not self.fast_path_left:
+            self.leave_fast_path(True)
 
-    def stop_passing(self, between: bool = False) -> None:
-        """End the fast path now, for the running step, too. `between`: no step is running."""
-        steps, ends, self._ends = self.index - self._began_to, self._ends, []
-        self._stretch = self._began_to, self._last, ends
-        self.passing, self.only, self._began_to = 0, {}, self.index
-        if steps and os.getpid() == self._pid:
-            before, self._last = self._last, ends[-1] if ends else _clock()
-            self._events.fast_path_ended.emit(steps, self._last - before, between)
-        elif self.noted:
-            self._take_notes()
+    def leave_fast_path(self, between: bool = False) -> None:
+        """End the fast path at once, also for the running step.
 
-    def have_passed(self, mine: float) -> tuple[BriefSteps | None, dict[int, OnAccelerator]]:
-        """Return the deferred records of the fast-path steps; and by step, what of it is on an accelerator.
-
-        :param mine: seconds that recording took in each.
+        :param between: no step is running.
         """
-        (first, before, ends), notes = self._stretch, self._take_notes()
-        clips, self._passed_clip_norms = self._passed_clip_norms, []
+        steps, ends, self._step_ends = self.index - self._fast_path_begin, self._step_ends, []
+        self._last_stretch = self._fast_path_begin, self._step_began, ends
+        self.fast_path_left, self.fast_path_optimizers, self._fast_path_begin = 0, {}, self.index
+        if steps and os.getpid() == self._pid:
+            before, self._step_began = self._step_began, ends[-1] if ends else _clock()
+            self._events.fast_path_ended.emit(steps, self._step_began - before, between)
+        elif self.noted_calls:
+            self._take_noted_calls()
+
+    def deferred_records(self, overhead: float) -> tuple[BriefSteps | None, dict[int, OnAccelerator]]:
+        """Return the deferred records of the last stretch, and by step, its numbers that are on an accelerator.
+
+        Returns no records if there are none to make. Clears the notes that were taken for them.
+
+        :param overhead: seconds that backprobe took in each step.
+        """
+        (first, before, ends), notes = self._last_stretch, self._take_noted_calls()
+        clips, self._deferred_clip_norms = self._deferred_clip_norms, []
         size = len(ends)
         away: dict[int, OnAccelerator] = {}
-        if not self.tells or not size or first + size != self.index:
+        if not self.defers_records or not size or first + size != self.index:
             return None, {}
         losses, scales = array("d", [0.0]) * size, array("d", [1.0]) * size
         calls, counts, backwards = array("i", [0]) * size, array("i", [0]) * size, array("q")
@@ -337,52 +362,58 @@ class StepWatch:
             else:
                 away.setdefault(step, ([], []))[1].append(norm)
         seconds = array("d", map(sub, ends, (before, *ends)))
-        return BriefSteps(first, mine, self.graphs, seconds, losses, calls, scales, counts, norms, backwards), away
+        return BriefSteps(
+            first, overhead, self.live_graphs, seconds, losses, calls, scales, counts, norms, backwards
+        ), away
 
-    def _take_notes(self) -> list[tuple[int, int, NotedLoss]]:
-        """Return the notes of calls in earlier steps, in the order of the calls; clear all notes.
+    def _take_noted_calls(self) -> list[tuple[int, int, NotedLoss]]:
+        """Return the noted calls of finished steps, in order, and clear all noted calls.
 
-        The running step leaves the fast path: the calls noted for it become part of it.
+        The noted calls of the running step are added to that step.
         """
-        notes, self.noted = self.noted, []
+        notes, self.noted_calls = self.noted_calls, []
         notes.sort()  # by step and number of the call
-        loss, numbers = NotedLoss(), self.backwards
+        loss, numbers = NotedLoss(), self.call_indices
         while notes and notes[-1][0] == self.index:
             _, number, noted = notes.pop()
-            numbers, loss = [*numbers, number], noted.and_(loss)
-        self.backwards = sorted({*numbers})
-        self.losses.passed(loss)
+            numbers, loss = [*numbers, number], noted.plus(loss)
+        self.call_indices = sorted({*numbers})
+        self.losses.add_fast_path_losses(loss)
         return notes
 
-    def _memory(self, now: float) -> tuple[int | None, int | None]:
+    def _memory_in_use(self, now: float) -> tuple[int | None, int | None]:
         """Return the bytes used by this process and by its accelerator, from a cache.
 
         They are read at most a hundred times a second, and rarely enough to take at most a thousandth of the time.
         """
-        if now >= self._held[0]:
+        if now >= self._memory_cache[0]:
             held = resident(), allocated()
-            self._held = now + max(0.01, 1000 * (_clock() - now)), *held
-        return self._held[1:]
+            self._memory_cache = now + max(0.01, 1000 * (_clock() - now)), *held
+        return self._memory_cache[1:]
 
-    def _mine(self) -> bool:
-        return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
+    def _is_observed_here(self) -> bool:
+        return not self.is_paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _optimizer_pre_hook(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if _compiling():  # Dynamo traces this function: return at once, so that nothing breaks the graph or enters it
             return
-        if id(optimizer) in self.only:
+        if id(optimizer) in self.fast_path_optimizers:
             return
-        if self._mine():
-            if self.only or (self.passing and not self._is_known(optimizer)):  # the fast path does not expect it
-                self.stop_passing()
-            self.stepping = True
-            if self.passing:
+        if self._is_observed_here():
+            if self.fast_path_optimizers or (
+                self.fast_path_left and not self._is_known(optimizer)
+            ):  # the fast path does not expect it
+                self.leave_fast_path()
+            self.is_stepping = True
+            if self.fast_path_left:
                 return
             mark = self._events.own.begin()
             try:
-                with private.unseen():
+                with private.disable_function_modes():
                     self._events.optimizer_begins.emit(optimizer)
-                    self._begins(optimizer)
+                    self._begin_optimizer_step(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
             closure = next(filter(callable, (*args[1:], *kwargs.values())), None)
@@ -392,199 +423,223 @@ class StepWatch:
                 self._events.builtin_optimizer_begins.emit(optimizer)
             self._events.own.since(mark)
 
-    def _begins(self, optimizer: torch.optim.Optimizer) -> None:
+    def _begin_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         groups = optimizer.param_groups
-        count, sampled = sum(len(group["params"]) for group in groups), self.samples.due(self.index < self._first)
-        new = self._sizes.get(id(optimizer)) != count
+        count, known = sum(len(group["params"]) for group in groups), self._seen_optimizer(optimizer, None)
+        new = self._parameter_counts.get(id(optimizer)) != count
+        sampled = self.index < self._start_steps or self.samples.is_due(self.index, known.sampled_step)
         if not (new or sampled):
             return
         parameters = [p for group in groups for p in group["params"]]
         if new:
-            self._sizes[id(optimizer)] = count
-            known = self._known(optimizer, None)
-            known.groups, known.empty = len(groups), sum(not group["params"] for group in groups)
-            known.twice = count - len({id(p) for p in parameters})
+            self._parameter_counts[id(optimizer)] = count
+            known.groups, known.empty_groups = len(groups), sum(not group["params"] for group in groups)
+            known.duplicates = count - len({id(p) for p in parameters})
             for p in parameters:
                 ref = private.tensor_ref(p)
-                self.held[id(ref)] = known.refs[id(p)] = ref
-            if len(self.held) > MAX_HELD:
-                self.held = {key: ref for key, ref in self.held.items() if ref() is not None}
-        self._known(optimizer, None).frozen = sum(not p.requires_grad for p in parameters)
+                self.held_parameters[id(ref)] = known.refs[id(p)] = ref
+            if len(self.held_parameters) > MAX_HELD:
+                self.held_parameters = {key: ref for key, ref in self.held_parameters.items() if ref() is not None}
+        known.frozen_parameters = sum(not p.requires_grad for p in parameters)
         if sampled:
-            self.samples.before(parameters, self.samples_away)
+            known.sampled_step = self.index
+            self.samples.measure_before_step(parameters, self.samples_accelerators)
 
-    def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+    def _optimizer_post_hook(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():
             return
         by, now = id(optimizer), _next_seq()
-        if self.called and self.passing > 1 and by in self.only and not self.backwards:
+        if (
+            self.has_fast_path_call
+            and self.fast_path_left > 1
+            and by in self.fast_path_optimizers
+            and not self.call_indices
+        ):
             if self._clip_norms:
-                self._pass_clip_norm()
-            self._ends.append(_clock())
-            self.passing -= 1
+                self._defer_clip_norm()
+            self._step_ends.append(_clock())
+            self.fast_path_left -= 1
             self.index += 1
-            self.room, self._written, self.called = self.losses.plain, 0, False
-            self._stepped[by] = now
-            self._ended = now, self.only[by]
+            self.calls_left, self._accumulating_calls, self.has_fast_path_call = self.losses.summed_calls, 0, False
+            self._fast_path_counters[by] = now
+            self._early_end = now, self.fast_path_optimizers[by]
             return
-        if not self._mine():
+        if not self._is_observed_here():
             return
-        mark = self._events.own.begin() if not self.passing else None
+        mark = self._events.own.begin() if not self.fast_path_left else None
         if mark is None:
-            self._stepped[by] = now
-        self.stepping, self.stepped, self.ever_stepped = False, True, True
-        self._turn.add(by)
+            self._fast_path_counters[by] = now
+        self.is_stepping, self.has_stepped, self.has_ever_stepped = False, True, True
+        self._step_optimizers.add(by)
         try:
-            with private.unseen():
+            with private.disable_function_modes():
                 if mark is not None:
-                    self.stepped_by.add(by)
+                    self.recorded_optimizers.add(by)
                     if (known := self.optimizers.get(by)) is not None:
-                        known.last, known.step = now, self.index
+                        known.last_counter, known.step = now, self.index
                     self._events.optimizer_ended.emit(optimizer)
-                    self.samples.after()
-                if self._belongs_before(by, now):
-                    self._joins()
-                elif self.index >= self._first and self._complete() and self._ends_early():
-                    self._ended = now, frozenset(self._turn)
+                    self.samples.measure_updates()
+                if self._belongs_to_ended_step(by, now):
+                    self._extend_ended_step()
+                elif self.index >= self._start_steps and self._all_have_stepped() and self._can_end_now():
+                    self._early_end = now, frozenset(self._step_optimizers)
                     self.finish()
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
             self._events.own.since(mark)
 
-    def _belongs_before(self, by: int, now: int) -> bool:
-        """Return whether an optimizer steps in the step that has just ended.
+    def _belongs_to_ended_step(self, by: int, now: int) -> bool:
+        """Return whether an optimizer that steps now belongs to the step that has just ended early.
 
-        That is so if nothing was computed since another one stepped.
+        It does if another optimizer ended that step, and since then no node was made and backward was not called.
         """
-        at, turn = self._ended
-        return at == now and by not in turn and not (self.called or self.backwards or self._written)
+        at, turn = self._early_end
+        return (
+            at == now
+            and by not in turn
+            and not (self.has_fast_path_call or self.call_indices or self._accumulating_calls)
+        )
 
-    def _joins(self) -> None:
-        """Add the optimizer to the step that ended too early; from now on, steps wait for all of the group."""
-        at, turn = self._ended
-        self._ended = at, turn | self._turn
-        self._turns.add(self._ended[1])
-        self._turn.clear()
-        self.stepped, self.only = False, {}
+    def _extend_ended_step(self) -> None:
+        """Add the optimizers that stepped now to the step that ended too early; later steps wait for all of the set."""
+        at, turn = self._early_end
+        self._early_end = at, turn | self._step_optimizers
+        self._optimizer_sets.add(self._early_end[1])
+        self._step_optimizers.clear()
+        self.has_stepped, self.fast_path_optimizers = False, {}
 
-    def _complete(self) -> bool:
-        """Return whether all optimizers have stepped that are known to step in one step."""
-        if len(self._turns) == 1:
-            return self._turn in self._turns
-        return self._turn in self._turns and not any(self._turn < turn for turn in self._turns)
+    def _all_have_stepped(self) -> bool:
+        """Return whether all optimizers that are known to step in one training step have stepped."""
+        if len(self._optimizer_sets) == 1:
+            return self._step_optimizers in self._optimizer_sets
+        return self._step_optimizers in self._optimizer_sets and not any(
+            self._step_optimizers < turn for turn in self._optimizer_sets
+        )
 
     @property
-    def alone(self) -> bool:
-        """Return whether no optimizer is known that would mark the end of a step."""
-        return not self.optimizers and not self.ever_stepped
+    def no_optimizer_seen(self) -> bool:
+        """Return whether no optimizer was created or stepped so far: nothing else would mark the end of a step."""
+        return not self.optimizers and not self.has_ever_stepped
 
     @property
-    def coming(self) -> int:
-        """Return the step that a forward which begins now belongs to."""
-        over = self.stepped or (self.alone and bool(self.backwards or self._written))
+    def next_forward_step(self) -> int:
+        """Return the index of the step to which a forward that begins now belongs."""
+        over = self.has_stepped or (self.no_optimizer_seen and bool(self.call_indices or self._accumulating_calls))
         return self.index + over
 
     @property
-    def listed(self) -> dict[int, weakref.ref[torch.Tensor]] | None:
+    def optimized_parameters(self) -> dict[int, weakref.ref[torch.Tensor]] | None:
         """Return the parameters that an optimizer held when it stepped; ``None`` if no optimizer has stepped."""
-        return self.held if self.ever_stepped else None
+        return self.held_parameters if self.has_ever_stepped else None
 
-    def goes_on(self, ref: weakref.ref[torch.optim.Optimizer], since: int) -> bool:
-        """Return whether an optimizer that holds the tensor has stepped since the node counter was at `since`."""
+    def updated_since(self, ref: weakref.ref[torch.Tensor], node_counter: int) -> bool:
+        """Return whether an optimizer that holds the tensor `ref` has stepped since the counter was `node_counter`."""
         return any(
-            max(o.last, self._stepped.get(by, -1)) > since and any(ref is one for one in o.refs.values())
+            max(o.last_counter, self._fast_path_counters.get(by, -1)) > node_counter
+            and any(ref is one for one in o.refs.values())
             for by, o in self.optimizers.items()
         )
 
     @property
-    def present(self) -> list[dict[int, weakref.ref[Any]]]:
-        """Return, for each optimizer that stepped, the parameters that were visible where it was created."""
-        return [o.present for o in self.optimizers.values() if o.present and o.refs]
+    def visible_parameters(self) -> list[dict[int, weakref.ref[torch.Tensor]]]:
+        """Return, for each optimizer that stepped, the parameters of the modules visible where it was created."""
+        return [o.visible for o in self.optimizers.values() if o.visible and o.refs]
 
     def records(self) -> tuple[OptimizerSeen, ...]:
-        """Return records of the optimizers that stepped."""
+        """Return a record of each optimizer that was created or stepped."""
         frames, leaves = self._names.frames, self._names.leaves
         found = []
         for o in self.optimizers.values():
-            told = len(o.refs), leaves.orphans(o.refs), o.groups, o.empty, o.twice, o.frozen
+            told = len(o.refs), leaves.orphans(o.refs), o.groups, o.empty_groups, o.duplicates, o.frozen_parameters
             found.append(OptimizerSeen(o.name, frames.site(o.spot), *told))
         return tuple(found)
 
-    def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
+    def note_optimizer(
+        self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None, modules: Callable[[], list[torch.nn.Module]]
+    ) -> None:
         """Note an optimizer that is being created, or given more parameters, at `spot`, where `modules` are visible."""
         known = self.optimizers.get(id(optimizer))
         if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
-            known = self._known(optimizer, spot)
+            known = self._seen_optimizer(optimizer, spot)
             parameters = {id(p): p for m in modules() for p in m.parameters()}
-            known.present = {key: private.tensor_ref(p) for key, p in parameters.items()}
+            known.visible = {key: private.tensor_ref(p) for key, p in parameters.items()}
             for p in parameters.values():
                 if not p.requires_grad:
-                    self._names.leaves.left_out(p)
+                    self._names.leaves.note_frozen(p)
 
     def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
         known = self.optimizers.get(id(optimizer))
         return known is not None and known.ref() is optimizer
 
-    def _freed(self, by: int) -> None:
-        """Forget an optimizer that is gone: a new one may get the same id."""
-        self.only.pop(by, None)
-        self._sizes.pop(by, None)
+    def _forget_optimizer(self, by: int) -> None:
+        """Forget a freed optimizer, whose id was `by`: a new one may get the same id."""
+        self.fast_path_optimizers.pop(by, None)
+        self._parameter_counts.pop(by, None)
         if (known := self.optimizers.get(by)) is not None:
-            known.last = max(known.last, self._stepped.pop(by, -1))
-        self._turns = {turn for turn in self._turns if by not in turn or len(turn) == 1}  # no step waits for it
+            known.last_counter = max(known.last_counter, self._fast_path_counters.pop(by, -1))
+        self._optimizer_sets = {
+            turn for turn in self._optimizer_sets if by not in turn or len(turn) == 1
+        }  # no step waits for it
 
-    def _known(self, optimizer: object, spot: CodeLocation | None) -> SeenOptimizer:
+    def _seen_optimizer(self, optimizer: object, spot: CodeLocation | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             by = id(optimizer)
-            if known is not None and self._displaced < MAX_FREED_OPTIMIZERS:
-                self._displaced += 1
-                self.optimizers[-self._displaced] = known
-            ref = weakref.ref(optimizer, lambda _: self._freed(by))
+            if known is not None and self._freed_optimizers < MAX_FREED_OPTIMIZERS:
+                self._freed_optimizers += 1
+                self.optimizers[-self._freed_optimizers] = known
+            ref = weakref.ref(optimizer, lambda _: self._forget_optimizer(by))
             known = SeenOptimizer(type(optimizer).__name__, spot, {}, ref)
             self.optimizers[id(optimizer)] = known
-            self._sizes.pop(id(optimizer), None)
+            self._parameter_counts.pop(id(optimizer), None)
         return known
 
-    def some_held(self) -> list[Any]:
-        """Return up to four of the parameters that optimizers hold."""
+    def sample_parameters(self) -> list[torch.Tensor]:
+        """Return up to four parameters that live optimizers hold."""
         alive = (o for o in self.optimizers.values() if o.ref() is not None)
         parameters = (ref() for o in alive for ref in o.refs.values())
         return list(islice((p for p in parameters if p is not None), 4))
 
-    def scaler_updates(self, scale: object) -> None:
+    def note_scaler_update(self, scale: object) -> None:
         """Note that a ``GradScaler`` is about to update its `scale`.
 
         The iteration is over, even if the optimizer was skipped.
         """
-        self.losses.scaled(scale)
-        self.stepped = self.stepped or bool(self.backwards)
+        self.losses.note_scale_update(scale)
+        self.has_stepped = self.has_stepped or bool(self.call_indices)
 
-    def grad_over(self) -> None:
-        """Note a call of ``autograd.grad`` whose graph is freed and that made none."""
-        if not (self.optimizers or self.ever_stepped or self.stepping or self._written):
-            self.stepped = True
+    def note_autograd_grad(self) -> None:
+        """Note that an ``autograd.grad`` call with neither ``retain_graph`` nor ``create_graph`` returned.
 
-    def writes(self, leaves: list[torch.Tensor]) -> None:
-        """Note that a backward call begins that adds gradients to `leaves`."""
-        if not self.accumulates(leaves):
+        It ends the step if no optimizer is known and no backward call added to gradients.
+        """
+        if not (self.optimizers or self.has_ever_stepped or self.is_stepping or self._accumulating_calls):
+            self.has_stepped = True
+
+    def begin_accumulating_call(self, leaves: list[torch.Tensor]) -> None:
+        """Begin a backward call that adds gradients to `leaves`; first end the step if the call is not part of it."""
+        if not self.belongs_to_step(leaves):
             self.finish()
-        self._written += 1
-        self.losses.begins()
+        self._accumulating_calls += 1
+        self.losses.begin_call()
 
     @property
     def calls_closure_again(self) -> bool:
-        """Whether an optimizer is stepping and the running backward call is not the first of the step."""
-        return self.stepping and self._written > 1
+        """Return whether an optimizer is stepping and the running backward call is not the first of the step."""
+        return self.is_stepping and self._accumulating_calls > 1
 
-    def accumulates(self, leaves: list[torch.Tensor]) -> bool:
+    def belongs_to_step(self, leaves: list[torch.Tensor]) -> bool:
         """Return whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
-        if self.stepping:  # an optimizer that calls a closure
+        if self.is_stepping:  # an optimizer that calls a closure
             return True
-        if self.stepped:
+        if self.has_stepped:
             return False
-        if self.ever_stepped or not self._written or (self.optimizers and self._written < MAX_CALLS_BEFORE_FIRST_STEP):
+        if (
+            self.has_ever_stepped
+            or not self._accumulating_calls
+            or (self.optimizers and self._accumulating_calls < MAX_CALLS_BEFORE_FIRST_STEP)
+        ):
             return True
         for leaf in leaves:
             if leaf.grad is not None:

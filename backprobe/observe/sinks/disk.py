@@ -48,13 +48,17 @@ class DiskSink:
         new = live.index not in self._known
         if new:
             # If the graph changes every step, writing each costs more than it is worth.
-            if recorded.step > 8 and not recorded.trouble and self._spent > MAX_NEW_GRAPH_SHARE * (begin - self._begin):
+            if (
+                recorded.step > 8
+                and not recorded.has_trouble
+                and self._spent > MAX_NEW_GRAPH_SHARE * (begin - self._begin)
+            ):
                 self.skipped += 1
                 return
             self._known.add(live.index)
             self._naming[live.index] = recorded.names.modules.naming
         packed = recorded.packed()
-        self.writer.backward(recorded.record(), packed, live, recorded.trouble)
+        self.writer.backward(recorded.record(), packed, live, recorded.has_trouble)
         if new:
             self._spent += time.perf_counter() - begin
 
@@ -87,7 +91,7 @@ class DiskSink:
             self.writer.facts(facts)
             self.writer.put({"sources": session.run_facts.sources((facts.parameters, facts.seen))})
 
-    def _trail_of(self, same: int, step: Step, details: object) -> Any:
+    def _trail_of(self, same: int, step: Step, details: object) -> object:
         """Return the key of a step's module calls, for the run folder.
 
         The key is that of the last step that had the same calls and was written with shapes and norms. The first

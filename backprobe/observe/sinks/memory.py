@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...records import BackwardCall, BriefSteps, Measured, ModuleCall, Step
@@ -16,6 +16,7 @@ from ...trace_api import Trace
 from ...traces import Shown, Steps, TracedStep
 
 if TYPE_CHECKING:
+    from ...source.roots import ModuleCallRef
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session
 
@@ -51,7 +52,7 @@ class _StoredStep:
     def __init__(self) -> None:
         self.step: Step | None = None
         self.backwards: list[PendingCallRecord] = []
-        self.trail: list[Any] = []
+        self.trail: list[ModuleCallRef | None] = []
         self.details: dict[int, list[Any]] = {}
         self.trouble = self.spike = False
         #: Graph -> gradients in its call that were exactly zero.
@@ -104,11 +105,11 @@ class Collector:
             self._open.spike = self._open.spike or most > SPIKE_RATIO * self._usual
             self._usual = min(self._usual, most)
         self._open.zeros[recorded.live.index] = recorded.norms.count(0.0)
-        if len(self._open.backwards) < self._limit or recorded.trouble:
+        if len(self._open.backwards) < self._limit or recorded.has_trouble:
             self._open.backwards.append(recorded)
         if len(self._open.backwards) > 2 * self._limit:
             del self._open.backwards[self._limit : -self._limit // 2]
-        self._open.trouble = self._open.trouble or recorded.trouble
+        self._open.trouble = self._open.trouble or recorded.has_trouble
 
     def step(self, step: Step, session: Session) -> None:
         stored, self._open = self._open, _StoredStep()
@@ -160,7 +161,7 @@ class Collector:
 
     def counted(self, session: Session) -> int:
         """Return how many steps are over, including unrecorded ones."""
-        return self.steps + session.budget.passed
+        return self.steps + session.budget.steps_without_record
 
     def trace(self, session: Session, info: Mapping[str, object] | None = None) -> Trace:
         """Return the kept steps as a ``Trace``. Call it after the session has stopped."""
@@ -186,7 +187,7 @@ class Collector:
         return Trace(steps, session.facts())
 
 
-def _module_calls(session: Session, stored: _StoredStep) -> Any:
+def _module_calls(session: Session, stored: _StoredStep) -> Callable[[], Sequence[ModuleCall]]:
     def calls() -> tuple[ModuleCall, ...]:
         return session.forward.modules.calls_of(
             stored.trail, stored.details, stored.step.index if stored.step is not None else 0

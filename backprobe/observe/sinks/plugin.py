@@ -30,7 +30,7 @@ class PluginSink:
     :param about: returns the data of the run for plugins; called only if there are any.
     """
 
-    def __init__(self, about: Callable[[], Mapping[str, Any]], first: Sink | None = None) -> None:
+    def __init__(self, about: Callable[[], Mapping[str, object]], first: Sink | None = None) -> None:
         self._first, self._pid = first, os.getpid()
         self._sinks: dict[str, Any] = {}
         factories, failed = load(ENTRY_POINT_GROUP)
@@ -85,7 +85,7 @@ class PluginSink:
         self._failed.append(failure(name, ENTRY_POINT_GROUP, error))
 
 
-def about(level: str, started: float) -> dict[str, Any]:
+def about(level: str, started: float) -> dict[str, object]:
     """Return the data about a run that is stored and given to plugins."""
     return {
         "folder": os.getcwd(),

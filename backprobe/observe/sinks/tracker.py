@@ -40,7 +40,9 @@ class ExperimentTrackerSink:
     :param about: data about the run: ``script``, ``run`` (its folder), ``name``.
     """
 
-    def __init__(self, own: Sequence[str], found: Sequence[str], keys: Sequence[str], about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, own: Sequence[str], found: Sequence[str], keys: Sequence[str], about: Mapping[str, object]
+    ) -> None:
         self._about = {**about, "folder": os.getcwd(), "open": None}
         self._keys = [*keys]
         self._own = [Link(name, keys) for name in own]

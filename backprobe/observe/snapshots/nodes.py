@@ -31,9 +31,9 @@ class NodeReader:
         self._columns, self._names, self._saved = columns, names, saved
         self.leaves: dict[int, Leaf] = {}
         self.inside: dict[int, tuple[Inside, ...]] = {}
-        self._kinds: dict[Any, int] = {}
-        self._metas: dict[Any, TensorMeta] = {}
-        self._saved_kinds: dict[Any, int] = {}
+        self._kinds: dict[object, int] = {}
+        self._metas: dict[object, TensorMeta] = {}
+        self._saved_kinds: dict[object, int] = {}
         self._storages: dict[int, int] = {}
         self._attributes: dict[type, tuple[tuple[str, str, str], ...]] = {}
         self._types: dict[type, tuple[str, str]] = {}
@@ -44,7 +44,7 @@ class NodeReader:
         self._count = 0
         self._freed = 0
 
-    def read(self, node: Any) -> None:
+    def read(self, node: torch.autograd.graph.Node) -> None:
         """Append the next node. The caller appends its edges."""
         columns = self._columns
         i = self._count
@@ -59,7 +59,7 @@ class NodeReader:
         try:
             if len(metas) == 1:  # mostly the same few shapes: one dictionary look-up
                 (m,) = metas
-                key: Any = (cls, name or node.name(), tuple(m.shape), m.dtype, m.device)
+                key: object = (cls, name or node.name(), tuple(m.shape), m.dtype, m.device)
             else:
                 key = (cls, name or node.name(), *[(tuple(m.shape), m.dtype, m.device) for m in metas])
             row = self._kinds.get(key)
@@ -141,12 +141,12 @@ class NodeReader:
                         self._add_saved(node, title, item, item.grad_fn is node, False, None)
         return freed
 
-    def _add_saved(self, node: Any, name: str, tensor: Any, own: bool, changed: bool, hook: Any) -> None:
+    def _add_saved(self, node: object, name: str, tensor: Any, own: bool, changed: bool, hook: object) -> None:
         columns = self._columns
         number = -1
         if tensor is None:
             title = getattr(hook, "__qualname__", type(hook).__name__)
-            key: Any = (name, title)
+            key: object = (name, title)
             row = self._saved_kinds.get(key)
             if row is None:
                 row = self._saved_kinds[key] = len(columns.saved_kinds)
@@ -184,7 +184,7 @@ class NodeReader:
         columns.made.append(-1)
 
 
-def _kind_of(node: Any) -> str:
+def _kind_of(node: torch.autograd.graph.Node) -> str:
     if node._sequence_nr() == ACCUMULATE_SEQ and hasattr(node, "variable"):
         return "accumulate"
     if private.is_compiled(node):

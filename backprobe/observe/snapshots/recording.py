@@ -86,8 +86,8 @@ class Recording:
     ) -> None:
         self._on = False
         self._dynamo.detach()
-        self.recorder.wake()
-        self.recorder.catch_up()
+        self.recorder.return_to_stack()
+        self.recorder.log_unobserved_nodes()
         self.recorder.__exit__(kind, error, traceback)
         self.modules.stop()
         self.last = private.next_sequence_nr()
@@ -95,10 +95,10 @@ class Recording:
     def origins(self) -> NodePlaces:
         """Return the origins of nodes that are known so far."""
         if self._on:
-            self.recorder.catch_up()
+            self.recorder.log_unobserved_nodes()
         return NodePlaces(self.log, self.modules, self.frames, self.calls_from)
 
-    def graph(self, roots: Any, **options: Any) -> Graph:
+    def graph(self, roots: object, **options: Any) -> Graph:
         """Return ``backprobe.graph(roots, recording=self, **options)``."""
         from .snapshot import graph
 
@@ -115,8 +115,8 @@ class Recording:
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
         if self._on:
-            self.recorder.out_of_sight(active)
-            self.modules.out_of_sight(active)
+            self.recorder.hide_from_dynamo(active)
+            self.modules.hide_from_dynamo(active)
 
     def _broke(self, error: BaseException) -> None:
         """Stop recording after too many internal errors, so that the user's code goes on undisturbed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -29,6 +29,9 @@ from .recording import Recording
 from .recording import recording as _recording
 from .tensor_names import TensorNames
 
+if TYPE_CHECKING:
+    from ...records import ModuleCall
+
 #: A tensor, a gradient edge, a node, or several of these in a dict by name or in a list.
 Roots = Any
 
@@ -37,7 +40,7 @@ def graph(
     roots: Roots,
     *,
     model: nn.Module | Mapping[str, nn.Module] | None = None,
-    tensors: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, object] | None = None,
     recording: Recording | LiveTrace | None = None,
     saved: bool = True,
 ) -> Graph:
@@ -59,7 +62,7 @@ def graph(
     if not found:
         raise BackprobeError("no roots: give backprobe.graph a loss, or several in a list or dict")
     owner = _owner(recording)  # before modes are hidden
-    with private.unseen():
+    with private.disable_function_modes():
         starts = [(name, *_start(name, value, "root")) for name, value in found]
         names = TensorNames(model, owner.modules if owner is not None else None)
         asked = [(name, *_start(name, value, "tensor")) for name, value in _named(tensors or {}, "tensor")]
@@ -98,7 +101,7 @@ def _snapshot(
         deep_graph_free.protect(nodes, borders(columns.starts, columns.targets, deep_graph_free.BAND))
     reader.resolve(index)
     notes = list(names.notes)
-    calls: tuple[Any, ...] = ()
+    calls: tuple[ModuleCall, ...] = ()
     if origins is not None:
         columns.places, columns.place, calls = origins.find(columns.seqs)
         unseen = sum(1 for i, row in enumerate(columns.place) if not row and i not in reader.leaves)
@@ -127,9 +130,9 @@ def _snapshot(
 
 def _walk(
     starts: Iterable[object], columns: Columns, reader: NodeReader, nodes: list[torch.autograd.graph.Node]
-) -> dict[Any, int]:
+) -> dict[object, int]:
     """Fill the columns, roots first, and append each node to `nodes` as it is found. Returns the index of each node."""
-    index: dict[Any, int] = {}
+    index: dict[object, int] = {}
     for node in starts:
         if node not in index:
             index[node] = len(nodes)
@@ -154,7 +157,7 @@ def _walk(
     return index
 
 
-def _named(values: object, what: str) -> list[tuple[str, Any]]:
+def _named(values: object, what: str) -> list[tuple[str, object]]:
     """Return (name, value) for each value that was given as a dict, a list or one value."""
     if isinstance(values, Mapping):
         return [(str(name), value) for name, value in values.items()]
@@ -163,7 +166,7 @@ def _named(values: object, what: str) -> list[tuple[str, Any]]:
     return [("loss" if what == "root" else what, values)]
 
 
-def _start(name: str, value: object, what: str) -> tuple[Any, int, TensorMeta | None]:
+def _start(name: str, value: object, what: str) -> tuple[object, int, TensorMeta | None]:
     """Return node, output number and metadata of a root."""
     if isinstance(value, GradientEdge):
         meta = value.node._input_metadata  # type: ignore[attr-defined]
@@ -188,7 +191,7 @@ def _start(name: str, value: object, what: str) -> tuple[Any, int, TensorMeta | 
     )
 
 
-def _meta(value: Any) -> TensorMeta:
+def _meta(value: torch.Tensor) -> TensorMeta:
     return TensorMeta(shape_of(value), dtype_name(value.dtype), str(value.device))
 
 

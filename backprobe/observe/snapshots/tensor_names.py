@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -11,6 +11,9 @@ from ...basics.errors import BackprobeError
 from ...source.roots import clean_path
 from ...torch_internals import private
 from ..forward.modules import ModuleWatch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TensorNames:
@@ -21,7 +24,7 @@ class TensorNames:
 
     def __init__(self, model: nn.Module | Mapping[str, nn.Module] | None, watch: ModuleWatch | None) -> None:
         self._names: dict[int, list[str]] = {}
-        self._held: list[Any] = []  # keeps tensors alive, so that their ids stay valid
+        self._held: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay valid
         #: Storage -> (name, whether it belongs to a buffer).
         self.storages: dict[int, tuple[str, bool]] = {}
         self.notes: list[str] = []
@@ -58,7 +61,7 @@ class TensorNames:
             if storage is not None:
                 self.storages[storage[0]] = (self._names[id(tensor)][0], buffer)
 
-    def of(self, tensor: Any) -> tuple[str | None, tuple[str, ...]]:
+    def of(self, tensor: torch.Tensor) -> tuple[str | None, tuple[str, ...]]:
         """Return the name of a tensor, and its other names."""
         names = self._names.get(id(tensor), ())
         return (names[0], tuple(dict.fromkeys(names[1:]))) if names else (None, ())

@@ -33,7 +33,7 @@ from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.uncompiled import dynamo_passthrough
 from .noise import MicroBatches
-from .numbers import norms, usable
+from .numbers import is_measurable, norms
 
 #: Measurements without clipping after which the script is assumed not to clip, and the interval, in measurements, at
 #: which this is then checked again.
@@ -44,46 +44,47 @@ Groups = dict[Any, list[tuple[Any, Any]]]
 Mark = tuple[Any, int] | None
 
 
-def stepped(optimizer: torch.optim.Optimizer) -> Groups:
-    """Return the optimizer's parameters whose gradients exist and can be measured, grouped by device and dtypes."""
+def measurable_groups(optimizer: torch.optim.Optimizer) -> Groups:
+    """Group the optimizer's parameters that have a measurable gradient by device and dtypes."""
     found: Groups = {}
-    off: dict[Any, bool] = {}
+    is_unreadable: dict[object, bool] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
             grad = getattr(p, "grad", None)
             if grad is None or not private.is_plain(p) or not private.is_plain(grad):
                 continue
             device = p.device
-            if off.get(device) is None:
-                off[device] = private.hands_off(p)
-            if off[device]:
+            if is_unreadable.get(device) is None:
+                is_unreadable[device] = private.is_unsafe_to_read(p)
+            if is_unreadable[device]:
                 continue
-            if usable(p) and usable(grad) and not (private.is_freed(p) or private.is_freed(grad)):
+            if is_measurable(p) and is_measurable(grad) and not (private.is_freed(p) or private.is_freed(grad)):
                 found.setdefault((device, p.dtype, grad.dtype), []).append((p, group))
     return found
 
 
-def total(lengths: Iterable[Any]) -> torch.Tensor:
+def concatenated_norm(lengths: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return the norm of the concatenation of vectors whose norms are given, on the device of the first."""
-    known = list(lengths)
-    return torch.cat([length.float().to(known[0].device) for length in known]).norm()
+    norms_of_parts = list(lengths)
+    return torch.cat([length.float().to(norms_of_parts[0].device) for length in norms_of_parts]).norm()
 
 
 class InterceptionPolicy:
-    """Decision whether the backward calls that give one optimizer gradients are intercepted: Note [Detecting clipping].
+    """Decides whether backward calls that give one optimizer gradients are intercepted: Note [Detecting clipping].
 
     `turn`: how many times the optimizer was measured before.
     """
 
     def __init__(self) -> None:
-        self._alone, self._accumulates = 0, False
+        self._unclipped_count, self._accumulates = 0, False
 
-    def measures(self, turn: int) -> bool:
+    def measures_norm(self, turn: int) -> bool:
         """Return whether this measurement takes the norm after the backward, to detect clipping."""
-        return self._alone < MIN_UNCLIPPED_MEASUREMENTS or turn % RECHECK_INTERVAL == 0
+        return self._unclipped_count < MIN_UNCLIPPED_MEASUREMENTS or turn % RECHECK_INTERVAL == 0
 
     def intercepts(self, turn: int) -> bool:
-        return self._accumulates or self.measures(turn)
+        """Return whether backward calls are intercepted for this measurement."""
+        return self._accumulates or self.measures_norm(turn)
 
     def record_calls(self, calls: int, touched: bool) -> None:
         """Record that `calls` backward calls gave the optimizer gradients.
@@ -92,57 +93,61 @@ class InterceptionPolicy:
             counters show.
         """
         self._accumulates = calls > 1
-        self._alone = 0 if touched else self._alone + 1
+        self._unclipped_count = 0 if touched else self._unclipped_count + 1
 
-    def found(self, factor: float) -> None:
+    def note_clip_factor(self, factor: float) -> None:
+        """Assume that the script clips, if the norm at the optimizer's step differs from that after the backward.
+
+        :param factor: the norm at the step, divided by that after the backward.
+        """
         if factor != 1.0:  # detects writes that change no version counter as well, such as ``p.grad.data.clamp_()``
-            self._alone = 0
+            self._unclipped_count = 0
 
 
 class AccumulationState:
     """State of the backward calls that gave one optimizer gradients since its last step."""
 
-    def __init__(self, micro: MicroBatches, measures: bool) -> None:
+    def __init__(self, micro_batches: MicroBatches, measures_norm: bool) -> None:
         #: The total norm of the optimizer's gradients after the last call, ``None`` if unknown; and whether it is
         #: measured.
-        self.length: Any = None
-        self.measures = measures
+        self.grad_norm: torch.Tensor | None = None
+        self.measures_norm = measures_norm
         #: The factor by which a ``GradScaler`` multiplied the last loss.
-        self.scale: Any = None
-        self.micro = micro
-        #: The state of the gradients after the last call, the call's place, and the next sequence number at that time.
-        self._left: list[Mark] | None = None
-        self._place, self._nodes = None, 0
+        self.scale: torch.Tensor | None = None
+        self.micro_batches = micro_batches
+        #: The state of the gradients after the last call, the line of the call, and the next sequence number then.
+        self._marks_after_call: list[Mark] | None = None
+        self._call_line, self._next_seq = None, 0
 
-    def begins(self, before: list[Mark], place: Any, oldest: int, retains_graph: bool) -> None:
+    def call_begins(self, before: list[Mark], place: Any, oldest_seq: int, retains_graph: bool) -> None:
         """Record that a backward call is about to be made.
 
         :param before: state of the gradients before the call.
         :param place: the line of the call.
-        :param oldest: the lowest sequence number among the nodes of the call's roots.
+        :param oldest_seq: the lowest sequence number among the nodes of the call's roots.
         :param retains_graph: the call was made with ``retain_graph``.
         """
-        self.micro.invalid = self.micro.invalid or retains_graph
-        if self._left is None or not same(self._left, before):
-            self.micro.restart(not any(before))
-            self._place = place
+        self.micro_batches.invalid = self.micro_batches.invalid or retains_graph
+        if self._marks_after_call is None or not are_equal_marks(self._marks_after_call, before):
+            self.micro_batches.restart(not any(before))
+            self._call_line = place
             return
-        if place != self._place or oldest < self._nodes:
-            self.micro.invalid = True
-        self.micro.begins()
+        if place != self._call_line or oldest_seq < self._next_seq:
+            self.micro_batches.invalid = True
+        self.micro_batches.call_begins()
 
-    def over(self, after: list[Mark], sure: bool) -> None:
+    def call_returned(self, after: list[Mark], is_scale_known: bool) -> None:
         """Record that the call returned and gave the optimizer gradients.
 
-        :param sure: the loss scale is known.
+        :param is_scale_known: the loss scale is known.
         """
-        self.micro.invalid = self.micro.invalid or not sure
-        self.micro.over()
-        self._left, self._nodes = after, private.next_sequence_nr()
+        self.micro_batches.invalid = self.micro_batches.invalid or not is_scale_known
+        self.micro_batches.call_returned()
+        self._marks_after_call, self._next_seq = after, private.next_sequence_nr()
 
     def is_touched(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether gradients changed since the last call, as far as version counters show."""
-        return self._left is None or not same(self._left, marks(optimizer))
+        return self._marks_after_call is None or not are_equal_marks(self._marks_after_call, gradient_marks(optimizer))
 
 
 class AccumulatedGradients:
@@ -159,15 +164,21 @@ class AccumulatedGradients:
 
     def __init__(
         self,
-        due: Callable[[], list[tuple[Any, int, bool]]],
-        place: Callable[[Any], Any],
-        scale: Callable[[Sequence[Any]], tuple[Any, bool]],
+        due: Callable[[], list[tuple[torch.optim.Optimizer, int, bool]]],
+        place: Callable[[FrameType], object],
+        scale: Callable[[Sequence[object]], tuple[torch.Tensor | None, bool]],
         fault: Callable[[Exception], None],
         clock: Callable[[], Any],
         took: Callable[[Any], None],
     ) -> None:
-        self._place = place
-        self._due, self._scale, self._fault, self._clock, self._took = due, scale, fault, clock, took
+        self._code_location = place
+        self._optimizers_to_measure, self._scale, self._fault, self._clock, self._on_measured = (
+            due,
+            scale,
+            fault,
+            clock,
+            took,
+        )
         self._thread = get_ident()
         self._states: IdentityMap[AccumulationState] = IdentityMap()
 
@@ -179,25 +190,25 @@ class AccumulatedGradients:
         engine_calls.unlisten(self)
         self._states.clear()
 
-    def take(self, optimizer: torch.optim.Optimizer) -> AccumulationState | None:
+    def pop_state(self, optimizer: torch.optim.Optimizer) -> AccumulationState | None:
         """Return and forget the state of the backward calls for `optimizer`, which is about to step."""
         return self._states.pop(optimizer)
 
     @dynamo_passthrough
-    def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, engine: Callable[..., object], roots: object, *args: object, **kwargs: object) -> object:
         adds = kwargs.get("accumulate_grad") and get_ident() == self._thread and not private.compiling()
-        known = self._safely(self._begins, roots, args, sys._getframe(1)) if adds else None
+        pending = self._safely(self._before_call, roots, args, sys._getframe(1)) if adds else None
         try:
             result = engine(roots, *args, **kwargs)
         except BaseException:
-            if known:
+            if pending:
                 self._states.clear()
             raise
-        if known:
-            self._safely(self._over, known)
+        if pending:
+            self._safely(self._after_call, pending)
         return result
 
-    def _safely(self, function: Callable[..., object], *arguments: object) -> Any:
+    def _safely(self, function: Callable[..., object], *arguments: object) -> object:
         if private.graph_task() != -1:  # a nested call
             return None
         mark = self._clock()
@@ -208,51 +219,53 @@ class AccumulatedGradients:
             self._states.clear()
             self._fault(error)
         finally:
-            self._took(mark)
+            self._on_measured(mark)
         return None
 
-    def _begins(self, roots: Any, args: Any, frame: FrameType) -> Any:
+    def _before_call(self, roots: Any, args: Any, frame: FrameType) -> Any:
         """Prepare for a backward call.
 
         :returns: the measured optimizers with the states of their gradients, and the loss scale; ``None`` if there are
             none.
         """
-        optimizers = self._due()
+        optimizers = self._optimizers_to_measure()
         if not optimizers or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
             return None
         nodes = [node_of(root) for root in as_list(roots)]
-        oldest = min((node._sequence_nr() for node in nodes if node is not None), default=0)
+        oldest_seq = min((node._sequence_nr() for node in nodes if node is not None), default=0)
         retains_graph = bool(args[1])  # retain_graph
-        known, place = [], self._place(frame)
+        pending, place = [], self._code_location(frame)
         for optimizer, turn, measures in optimizers:
             state = self._states.get(optimizer)
             if state is None:
                 state = self._states[optimizer] = AccumulationState(MicroBatches(optimizer, turn), measures)
-            before = marks(optimizer)
-            state.begins(before, place, oldest, retains_graph)
-            known.append((optimizer, state, before))
-        return known, self._scale(roots)
+            before = gradient_marks(optimizer)
+            state.call_begins(before, place, oldest_seq, retains_graph)
+            pending.append((optimizer, state, before))
+        return pending, self._scale(roots)
 
-    def _over(self, known: Any) -> None:
-        optimizers, (scale, sure) = known
+    def _after_call(self, pending: Any) -> None:
+        optimizers, (scale, is_scale_known) = pending
         for optimizer, state, before in optimizers:
-            after = marks(optimizer)
-            if same(before, after):
+            after = gradient_marks(optimizer)
+            if are_equal_marks(before, after):
                 continue  # this backward call gave the optimizer no gradients
-            state.over(after, sure)
-            state.length, state.scale = None, scale
-            if sure and state.measures and (groups := stepped(optimizer)):
-                length = total(torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values())
-                state.length = length if scale is None else length / scale.to(length.device)
+            state.call_returned(after, is_scale_known)
+            state.grad_norm, state.scale = None, scale
+            if is_scale_known and state.measures_norm and (groups := measurable_groups(optimizer)):
+                grad_norm = concatenated_norm(
+                    torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values()
+                )
+                state.grad_norm = grad_norm if scale is None else grad_norm / scale.to(grad_norm.device)
 
 
-def marks(optimizer: torch.optim.Optimizer) -> list[Mark]:
+def gradient_marks(optimizer: torch.optim.Optimizer) -> list[Mark]:
     """Return the state of every gradient of `optimizer`: any in-place write or replacement changes it."""
     grads = [p.grad if private.is_plain(p) else None for p in parameters_of(optimizer)]
     return [None if grad is None else (private.tensor_ref(grad), grad._version) for grad in grads]
 
 
-def same(one: list[Mark], other: list[Mark]) -> bool:
+def are_equal_marks(one: list[Mark], other: list[Mark]) -> bool:
     return len(one) == len(other) and all(
         a is b if a is None or b is None else a[1] == b[1] and a[0]() is b[0]() for a, b in zip(one, other, strict=True)
     )

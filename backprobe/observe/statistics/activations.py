@@ -26,8 +26,8 @@ from ...torch_internals import private
 from ...torch_internals.machine import uncollected
 from ...torch_internals.module_hooks import ModuleHooks
 from ...torch_internals.structure import tensors_in
-from .kept import TARGET_LOGITS, entropy, features, kept_by, product, shaped
-from .numbers import COSTLY_INTERVAL, Numbers, usable, wide
+from .kept import TARGET_LOGITS, entropy, max_product, node_before_reshapes, saved_tensor, unit_dimension
+from .numbers import COSTLY_INTERVAL, Numbers, is_measurable, upcast
 from .outputs import Outputs, WaitingOutputs
 from .routers import CHOICE_TENSORS, Routers, load
 
@@ -56,8 +56,8 @@ _KIND_OF_NODE = {**_ACTIVATIONS, **dict.fromkeys(CHOICE_TENSORS, "choice")}
 _FUSED_ATTENTION = "ScaledDotProduct"
 #: Activations that a model may saturate on purpose at its outputs.
 _BOUNDED_KINDS = ("tanh", "sigmoid")
-#: ``_what`` by node class, for classes with a unique name: it is needed thousands of times per measurement.
-_of_class: dict[type, str] = {}
+#: ``_quantity_at`` by node class, for classes with a unique name: it is needed thousands of times per measurement.
+_quantity_by_class: dict[type, str] = {}
 
 
 class Activations:
@@ -73,12 +73,12 @@ class Activations:
         self,
         name_of: Callable[[nn.Module], str | None],
         fault: Callable[[Exception], None],
-        clock: Callable[[], Any],
+        clock: Callable[[], object],
         took: Callable[..., None],
     ) -> None:
-        self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
+        self._name_of, self._fault, self._clock, self._on_measured = name_of, fault, clock, took
         self.numbers = Numbers()
-        self._outputs: dict[tuple[Any, Any], Outputs] = {}
+        self._outputs: dict[tuple[torch.device, torch.dtype], Outputs] = {}
         self._thread = get_ident()
         self._hooks = ModuleHooks(self._enter, self._leave)
         #: By id of a called module: the module and its name.
@@ -87,40 +87,40 @@ class Activations:
         self._stack: list[str | None] = []
         #: For the outermost call: the sequence number at each beginning and end of a module call, and the name of the
         #: module that makes the nodes from there on.
-        self._moments: list[int] = []
-        self._whose: list[str | None] = []
-        self._done: set[str] = set()
-        self._last: Any = None
-        self._calls = 0
+        self._seq_boundaries: list[int] = []
+        self._module_names: list[str | None] = []
+        self._measured_keys: set[str] = set()
+        self._last_output: torch.Tensor | None = None
+        self._outermost_calls = 0
         #: Number of finished measurements, and whether this one includes the largest absolute values.
-        self._looks, self._closely = 0, True
-        self._held = WaitingOutputs()
+        self._measurement_count, self._with_max = 0, True
+        self._waiting_outputs = WaitingOutputs()
         #: Results of relus whose dead units are counted, each with the dimensions to reduce over.
-        self._relus: list[tuple[str, Any, list[int]]] = []
+        self._relu_results: list[tuple[str, torch.Tensor, list[int]]] = []
         #: Seconds spent in sections that are too short to be clocked separately.
-        self._brief = 0.0
+        self._uncounted_s = 0.0
 
     def attach(self) -> None:
         """Begin to measure a step."""
         self.numbers, self._thread = Numbers(), get_ident()
-        self._closely = self._looks % COSTLY_INTERVAL == 0
-        if self._closely:
+        self._with_max = self._measurement_count % COSTLY_INTERVAL == 0
+        if self._with_max:
             self._names.clear()
         self._outputs.clear()
-        self._done.clear()
-        self._held.clear()
-        self._calls, self._brief = 0, 0.0
+        self._measured_keys.clear()
+        self._waiting_outputs.clear()
+        self._outermost_calls, self._uncounted_s = 0, 0.0
         self._hooks.on()
 
     def detach(self) -> None:
         self._hooks.off()
         self._stack.clear()
-        self._held.clear()
-        self._last = None
+        self._waiting_outputs.clear()
+        self._last_output = None
 
-    def taken(self) -> Numbers:
-        """Return the numbers of the step, after its last module call."""
-        self._looks += 1
+    def finish_step(self) -> Numbers:
+        """Add the measured outputs to the numbers of the step, and return these. Call it after the last module call."""
+        self._measurement_count += 1
         for (_, dtype), outputs in self._outputs.items():
             outputs.add_quantities(dtype, self.numbers)
         self._outputs.clear()
@@ -130,18 +130,18 @@ class Activations:
         if _compiling() or get_ident() != self._thread:
             return
         if not self._stack:
-            self._moments.clear()
-            self._whose.clear()
+            self._seq_boundaries.clear()
+            self._module_names.clear()
         known = self._names.get(id(module))
         if known is not None and known[0]() is module:
             name: str | None = known[1]
         else:
-            name = self._named(module)
+            name = self._find_name(module)
         self._stack.append(name)
-        self._moments.append(_next_seq())
-        self._whose.append(name)
+        self._seq_boundaries.append(_next_seq())
+        self._module_names.append(name)
 
-    def _named(self, module: nn.Module) -> str | None:
+    def _find_name(self, module: nn.Module) -> str | None:
         try:
             name = self._name_of(module)
             if name is not None:
@@ -157,158 +157,166 @@ class Activations:
         begin = _clock()
         name = self._stack.pop()
         inside = bool(self._stack)
-        self._moments.append(_next_seq())
-        self._whose.append(self._stack[-1] if inside else None)
-        if inside and (name is None or name in self._done):
+        self._seq_boundaries.append(_next_seq())
+        self._module_names.append(self._stack[-1] if inside else None)
+        if inside and (name is None or name in self._measured_keys):
             return
         if output is None or not _is_grad_enabled() or _graph_task() != -1:
             if not inside:
-                self._held.clear()
+                self._waiting_outputs.clear()
             return
         try:
-            with private.unseen():
+            with private.disable_function_modes():
                 if isinstance(module, LINEAR_MODULES):
-                    self._sums(module)
-                now = self._at_once(name, output) if name is not None else None
-            if now is not None or not inside or self._held.full:
-                self._brief, brief = 0.0, self._brief + _clock() - begin
+                    self._note_fan_in(module)
+                now = self._output_to_measure_now(name, output) if name is not None else None
+            if now is not None or not inside or self._waiting_outputs.is_full:
+                self._uncounted_s, brief = 0.0, self._uncounted_s + _clock() - begin
                 mark = self._clock()
                 with private.measuring():
                     if name is not None and now is not None:
-                        self._like(now).add([name], [now.detach()], self._closely)
-                    if not inside or self._held.full:
-                        for names, outputs in self._held.release():
-                            self._like(outputs[0]).add(names, outputs, self._closely)
+                        self._outputs_like(now).add([name], [now.detach()], self._with_max)
+                    if not inside or self._waiting_outputs.is_full:
+                        for names, outputs in self._waiting_outputs.release():
+                            self._outputs_like(outputs[0]).add(names, outputs, self._with_max)
                     if not inside:
                         with uncollected():
-                            self._graph(output)
-                self._took(mark, brief)
+                            self._measure_graph(output)
+                self._on_measured(mark, brief)
             else:
-                self._brief += _clock() - begin
+                self._uncounted_s += _clock() - begin
         except Exception as error:
             self._fault(error)
 
-    def _at_once(self, name: str, output: object) -> Any:
+    def _output_to_measure_now(self, name: str, output: object) -> torch.Tensor | None:
         """Return the output tensor of a module if it is to be measured now: Note [Small outputs wait]."""
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
-        if not isinstance(output, torch.Tensor) or output is self._last or name in self._done:
+        if not isinstance(output, torch.Tensor) or output is self._last_output or name in self._measured_keys:
             return None  # a container returns the output of its last child
-        self._last = output
-        if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
+        self._last_output = output
+        if (
+            not output.requires_grad
+            or not private.is_plain(output)
+            or private.is_unsafe_to_read(output)
+            or not is_measurable(output)
+        ):
             return None
-        self._done.add(name)
-        return None if self._held.take(name, output) else output
+        self._measured_keys.add(name)
+        return None if self._waiting_outputs.add(name, output) else output
 
-    def _like(self, tensor: torch.Tensor) -> Outputs:
+    def _outputs_like(self, tensor: torch.Tensor) -> Outputs:
+        """Return the collection for outputs of the tensor's device and dtype."""
         key = tensor.device, tensor.dtype
         found = self._outputs.get(key)
         if found is None:
             found = self._outputs[key] = Outputs()
         return found
 
-    def _sums(self, module: nn.Module) -> None:
+    def _note_fan_in(self, module: nn.Module) -> None:
+        """Note how many elements each output of a linear or convolution layer sums over."""
         weight = module._parameters.get("weight")  # absent from `_parameters` if it is parametrized
         if weight is not None and private.is_plain(weight) and weight.dim() > 1:
             self.numbers.sums[weight] = math.prod(weight.shape[1:])
 
-    def _graph(self, output: object) -> None:
+    def _measure_graph(self, output: object) -> None:
         """Measure the saved tensors in the graph of an outermost module's output."""
-        self._last = None
-        self._calls += 1
+        self._last_output = None
+        self._outermost_calls += 1
         tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
         roots = [t.grad_fn for t in tensors]
-        if self._calls > MAX_VISITED_CALLS or not roots or private.hands_off(tensors[0]):
+        if self._outermost_calls > MAX_VISITED_CALLS or not roots or private.is_unsafe_to_read(tensors[0]):
             return
         seen = set(roots)
         waiting = list(seen)
-        outputs = set(map(shaped, roots))
+        outputs = set(map(node_before_reshapes, roots))
         choices = []
-        self._relus.clear()
+        self._relu_results.clear()
         for node in waiting:  # the list grows during the loop
-            what = _of_class.get(type(node))
+            what = _quantity_by_class.get(type(node))
             if what is None:
-                what = _what(node)
+                what = _quantity_at(node)
             if what:
                 if what == "choice":
                     choices.append(node)
                 elif what == "attention":
-                    self._attention(node)
+                    self._measure_attention(node)
                 elif not (what in _BOUNDED_KINDS and node in outputs):
-                    self._kept(node, what)
+                    self._measure_activation(node, what)
             for child, _ in node.next_functions:
                 if child is not None and child not in seen and len(seen) < MAX_VISITED_NODES:
                     seen.add(child)
                     waiting.append(child)
         if choices:
-            self._routers(choices, waiting)
-        for name, result, dims in self._relus:
-            self._like(result).behind_relu(name, result.amax(dims))
-        self._relus.clear()
+            self._measure_routers(choices, waiting)
+        for name, result, dims in self._relu_results:
+            self._outputs_like(result).add_relu_maxima(name, result.amax(dims))
+        self._relu_results.clear()
 
-    def _name_at(self, node: torch.autograd.graph.Node) -> str | None:
+    def _module_of_node(self, node: torch.autograd.graph.Node) -> str | None:
         """Return the name of the innermost module whose call made `node`."""
-        at = bisect_right(self._moments, node._sequence_nr()) - 1
-        return self._whose[at] if at >= 0 else None
+        at = bisect_right(self._seq_boundaries, node._sequence_nr()) - 1
+        return self._module_names[at] if at >= 0 else None
 
-    def _saved(self, node: object, what: str) -> torch.Tensor | None:
+    def _saved_tensor(self, node: object, what: str) -> torch.Tensor | None:
         """Return the saved tensor `what` of `node`, detached.
 
         :returns: ``None`` if it is not a readable float tensor, or was packed by a saved-tensor hook.
         """
-        value = kept_by(node, what)
-        return value.detach() if value is not None and usable(value) else None
+        value = saved_tensor(node, what)
+        return value.detach() if value is not None and is_measurable(value) else None
 
-    def _routers(self, choices: list[object], nodes: list[torch.autograd.graph.Node]) -> None:
+    def _measure_routers(self, choices: list[object], nodes: list[torch.autograd.graph.Node]) -> None:
         """Measure how evenly routers distribute rows among experts."""
-        routers = Routers(nodes, kept_by)
+        routers = Routers(nodes, saved_tensor)
         for node in choices:
-            name, found = self._name_at(node), routers.choice(node)
-            if name is not None and found is not None and self._first("router_max", name):
+            name, found = self._module_of_node(node), routers.choice(node)
+            if name is not None and found is not None and self._mark_measured("router_max", name):
                 most, idle = load(found[0].detach(), found[1])
                 self.numbers.add("router_max", [name], [most])
                 self.numbers.add("router_idle", [name], [idle])
 
-    def _whose_units(self, node: torch.autograd.graph.Node) -> str | None:
+    def _module_of_units(self, node: torch.autograd.graph.Node) -> str | None:
         """Return the module whose units an activation has: that of its input, or else the module that calls it."""
         before = node.next_functions[0][0]
-        module = self._name_at(before) if before is not None else None
-        return module if module is not None else self._name_at(node)
+        module = self._module_of_node(before) if before is not None else None
+        return module if module is not None else self._module_of_node(node)
 
-    def _kept(self, node: object, kind: str) -> None:
-        name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
-        if name is None or f"{_QUANTITIES[kind]}|{name}" in self._done:
+    def _measure_activation(self, node: object, kind: str) -> None:
+        """Measure the saved result of an activation of `kind`, if its module's was not measured in this step."""
+        name = self._module_of_node(node) if kind == "softmax" else self._module_of_units(node)
+        if name is None or f"{_QUANTITIES[kind]}|{name}" in self._measured_keys:
             return
-        result = self._saved(node, "result")
+        result = self._saved_tensor(node, "result")
         if result is None or (result.dim() < 2 and kind != "softmax"):
             return
         if kind == "softmax":
-            if result.dim() >= 3 and result.shape[-2] > 1 and self._first("attention_entropy", name):
+            if result.dim() >= 3 and result.shape[-2] > 1 and self._mark_measured("attention_entropy", name):
                 self.numbers.add("attention_entropy", [name], [entropy(result)])
-                logits = self._logits(node)
+                logits = self._max_logit(node)
                 if logits is not None:
                     self.numbers.add("attention_logit", [name], [logits])
         elif kind == "relu":
-            if self._first("dead", name):
-                units = features(node, result)
+            if self._mark_measured("dead", name):
+                units = unit_dimension(node, result)
                 rest = [d for d in range(result.dim()) if d != units]
-                self._relus.append((name, result, rest))
-        elif self._first("saturated", name):
+                self._relu_results.append((name, result, rest))
+        elif self._mark_measured("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
             self.numbers.add("saturated", [name], [(off > 1 - 2 * SATURATION_MARGIN).float().mean()])
 
-    def _first(self, quantity: str, name: str) -> bool:
+    def _mark_measured(self, quantity: str, name: str) -> bool:
         """Mark `quantity` of the module `name` as measured in this step, and return whether it was not before.
 
         Nodes are visited from the roots, so the last such node of the module's first call is measured.
         """
         key = f"{quantity}|{name}"
-        if key in self._done:
+        if key in self._measured_keys:
             return False
-        self._done.add(key)
+        self._measured_keys.add(key)
         return True
 
-    def _logits(self, node: torch.autograd.graph.Node) -> Any:
+    def _max_logit(self, node: torch.autograd.graph.Node) -> torch.Tensor | None:
         """Return the largest logit of a softmax before any mask, computed from the matrix product before it.
 
         :returns: ``None`` if there is no such product.
@@ -321,32 +329,33 @@ class Activations:
             node = following[0]
             kind = node.name()
             if kind == "BmmBackward0":
-                q, k = self._saved(node, "self"), self._saved(node, "mat2")
-                return None if q is None or k is None else product(q, k, factor)
+                q, k = self._saved_tensor(node, "self"), self._saved_tensor(node, "mat2")
+                return None if q is None or k is None else max_product(q, k, factor)
             if not kind.startswith(_PASS_THROUGH):
                 return None
             if kind.startswith(("Mul", "Div")):
-                other = self._saved(node, "other")
+                other = self._saved_tensor(node, "other")
                 if other is None or other.numel() != 1:
                     return None
                 factor = factor * other.float() if kind.startswith("Mul") else factor / other.float()
         return None
 
-    def _attention(self, node: object) -> None:
-        name = self._name_at(node)
-        q, k = self._saved(node, "query"), self._saved(node, "key")
-        if name is None or q is None or k is None or q.dim() != 4 or not self._first("attention_entropy", name):
+    def _measure_attention(self, node: object) -> None:
+        """Compute the entropy and the largest logit of some rows of a fused attention from its query and key."""
+        name = self._module_of_node(node)
+        q, k = self._saved_tensor(node, "query"), self._saved_tensor(node, "key")
+        if name is None or q is None or k is None or q.dim() != 4 or not self._mark_measured("attention_entropy", name):
             return
         if k.shape[1] != q.shape[1]:
             k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         scale, causal = private.attention_settings(node)
         scale = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
-        mask = self._saved(node, "attn_mask")
+        mask = self._saved_tensor(node, "attn_mask")
         each = q.shape[1] * k.shape[2]
         rows = max(1, min(q.shape[2], TARGET_LOGITS // max(each, 1)))
         some = torch.arange(rows, device=q.device) * q.shape[2] // rows
         batch = max(1, min(q.shape[0], TARGET_LOGITS // max(each * rows, 1)))
-        logits = wide(q[:batch, :, some]) @ wide(k[:batch]).transpose(-1, -2) * scale
+        logits = upcast(q[:batch, :, some]) @ upcast(k[:batch]).transpose(-1, -2) * scale
         self.numbers.add("attention_logit", [name], [logits.amax()])
         if causal:
             later = torch.arange(k.shape[2], device=q.device) > some[:, None]
@@ -357,11 +366,11 @@ class Activations:
         self.numbers.add("attention_entropy", [name], [entropy(logits.softmax(-1))])
 
 
-def _what(node: Any) -> str:
+def _quantity_at(node: Any) -> str:
     """Return what is measured at a node; empty for nothing."""
     name = node.name()
     what = "attention" if name.startswith(_FUSED_ATTENTION) else _KIND_OF_NODE.get(name, "")
     kind = type(node)
     if kind.__name__ == name and not issubclass(kind, BackwardCFunction):  # unique, and not the script's
-        _of_class[kind] = what
+        _quantity_by_class[kind] = what
     return what

@@ -16,27 +16,27 @@ class Losses:
     """Losses of the steps since the last measurement, added to the next one as their median and maximum."""
 
     def __init__(self) -> None:
-        self._since: list[float] = []
+        self._pending_losses: list[float] = []
         #: By the names of a measurement: the same names followed by those of the loss quantities.
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, step: Step) -> None:
-        if step.loss is not None and len(self._since) < MAX_LOSSES:
-            self._since.append(step.loss)
+        if step.loss is not None and len(self._pending_losses) < MAX_LOSSES:
+            self._pending_losses.append(step.loss)
 
-    def beside(self, measured: Measured) -> Measured:
+    def with_losses(self, measured: Measured) -> Measured:
         """Return `measured` with the median and maximum loss of the steps since the last measurement.
 
         Both are NaN if any of these losses is not finite.
         """
-        since, self._since = self._since, []
-        if not since:
+        losses, self._pending_losses = self._pending_losses, []
+        if not losses:
             return measured
         names = self._names.get(measured.names)
         if names is None:
             if len(self._names) > 100:
                 self._names.clear()
             names = self._names[measured.names] = (*measured.names, *(f"{quantity}{OF}loss" for quantity in LOSSES))
-        finite = all(loss - loss == 0.0 for loss in since)
-        summary = (median(since), max(since)) if finite else (float("nan"), float("nan"))
+        finite = all(loss - loss == 0.0 for loss in losses)
+        summary = (median(losses), max(losses)) if finite else (float("nan"), float("nan"))
         return Measured(measured.step, names, array("f", (*measured.values, *summary)))

@@ -23,7 +23,7 @@ import torch
 from ...torch_internals import private
 from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.sharding import has_several_ranks
-from .numbers import HALF_DTYPES, Found, Numbers, usable
+from .numbers import HALF_DTYPES, Found, Numbers, is_measurable
 
 #: Minimum weight of a measurement in the running means.
 MIN_MEAN_WEIGHT = 0.05
@@ -44,7 +44,7 @@ class MicroBatches:
     :param turn: how many times the optimizer was measured before.
     """
 
-    def __init__(self, optimizer: Any, turn: int) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, turn: int) -> None:
         self._turn = turn
         self._parameters = parameters_of(optimizer)
         self._chosen: Chosen | None = None
@@ -52,38 +52,42 @@ class MicroBatches:
         #: calls.
         self.invalid = has_several_ranks()
         #: Number of calls that gave gradients, and number of these whose squared norms are in the sum.
-        self.calls = self._added = 0
-        self._first: dict[Any, Any] | None = None
-        self._last: dict[Any, Any] | None = None
-        self._sum: Any = None
-        self._unseen_writes: Any = None
+        self.calls = self._summed_calls = 0
+        self._first_copy: dict[object, torch.Tensor] | None = None
+        self._last_copy: dict[object, torch.Tensor] | None = None
+        self._sum_of_squares: Any = None
+        self._unseen_writes: torch.Tensor | None = None
 
     def restart(self, empty: bool) -> None:
         """Start a new count, because gradients changed since the last call or there was no call before.
 
         :param empty: no parameter has a gradient.
         """
-        self.calls = self._added = 0
-        self._sum, self._unseen_writes, self._first = None, None, None if empty or self.invalid else self._now()
-        self._last = self._first
+        self.calls = self._summed_calls = 0
+        self._sum_of_squares, self._unseen_writes, self._first_copy = (
+            None,
+            None,
+            None if empty or self.invalid else self._copy_gradients(),
+        )
+        self._last_copy = self._first_copy
 
-    def begins(self) -> None:
+    def call_begins(self) -> None:
         """Record that another call is about to be made. Nothing is copied until a second call begins."""
         if self.invalid or not self.calls:
             return
-        if self.calls > self._added:
-            self._add()
+        if self.calls > self._summed_calls:
+            self._add_call()
             self._unseen_writes = (
-                (self._sum == 0).float() if self._sum is not None else None
+                (self._sum_of_squares == 0).float() if self._sum_of_squares is not None else None
             )  # cleared through ``.data``
-        elif self._last is not None and self._unseen_writes is not None:
-            self._unseen_writes = self._unseen_writes + self._square(self._now(), self._last)
+        elif self._last_copy is not None and self._unseen_writes is not None:
+            self._unseen_writes = self._unseen_writes + self._squared_distance(self._copy_gradients(), self._last_copy)
 
-    def over(self) -> None:
+    def call_returned(self) -> None:
         """Record that the call gave gradients."""
         self.calls += 1
         if not self.invalid and self.calls > 1:
-            self._add()
+            self._add_call()
 
     def add_quantities(self, title: str, scale: Any, numbers: Numbers) -> None:
         """Add the quantities of the step to `numbers`. Called when the optimizer is about to step.
@@ -91,67 +95,75 @@ class MicroBatches:
         :param title: the name of the optimizer.
         :param scale: the loss scale, ``None`` for none.
         """
-        if self.invalid or self._added < 2 or self._last is None:
+        if self.invalid or self._summed_calls < 2 or self._last_copy is None:
             return
-        mean, whole = self._sum / self.calls, self._square(self._last, self._first) / self.calls**2
+        mean, whole = (
+            self._sum_of_squares / self.calls,
+            self._squared_distance(self._last_copy, self._first_copy) / self.calls**2,
+        )
         by = 1.0 if scale is None else scale.to(mean.device).square()
         numbers.add(SMALL_BATCH, [title], [mean / by])
         numbers.add(BIG_BATCH, [title], [whole / by])
         numbers.add(UNSEEN_WRITES, [title], [self._unseen_writes])
-        numbers.know(MICRO_BATCHES, {title: float(self.calls)})
+        numbers.add_known(MICRO_BATCHES, {title: float(self.calls)})
 
-    def _add(self) -> None:
-        now = self._now()
+    def _add_call(self) -> None:
+        now = self._copy_gradients()
         if not self.invalid:
-            square = self._square(now, self._last)
-            self._sum = square if self._sum is None else self._sum + square
-            self._last, self._added = now, self._added + 1
+            square = self._squared_distance(now, self._last_copy)
+            self._sum_of_squares = square if self._sum_of_squares is None else self._sum_of_squares + square
+            self._last_copy, self._summed_calls = now, self._summed_calls + 1
 
-    def _choose(self) -> Chosen:
+    def _choose_elements(self) -> Chosen:
         """Choose the elements that are copied."""
         chosen: Chosen = {}
         for p in self._parameters:
             if not p.requires_grad or not p.numel():
                 continue
-            if not private.is_plain(p) or private.hands_off(p) or not usable(p) or p.dtype in HALF_DTYPES:
+            if (
+                not private.is_plain(p)
+                or private.is_unsafe_to_read(p)
+                or not is_measurable(p)
+                or p.dtype in HALF_DTYPES
+            ):
                 self.invalid = True
                 continue
-            apart = -(-p.numel() // MAX_COPIED_ELEMENTS) | 1
-            begin = self._turn % apart
-            chosen.setdefault(p.device, []).append((p, begin, apart, len(range(begin, p.numel(), apart))))
+            spacing = -(-p.numel() // MAX_COPIED_ELEMENTS) | 1
+            begin = self._turn % spacing
+            chosen.setdefault(p.device, []).append((p, begin, spacing, len(range(begin, p.numel(), spacing))))
         return chosen
 
-    def _now(self) -> dict[Any, Any]:
+    def _copy_gradients(self) -> dict[object, torch.Tensor]:
         """Return a copy of the chosen elements of all gradients, by device."""
         if self._chosen is None:
-            self._chosen = self._choose()
-        found: dict[Any, Any] = {}
+            self._chosen = self._choose_elements()
+        found: dict[object, torch.Tensor] = {}
         if self.invalid:
             return found
         for device, chosen in self._chosen.items():
             parts = []
-            for p, begin, apart, count in chosen:
+            for p, begin, spacing, count in chosen:
                 grad = p.grad
                 if grad is None:
                     parts.append(torch.zeros(count, device=device, dtype=p.dtype))
-                elif private.is_plain(grad) and usable(grad) and grad.dtype not in HALF_DTYPES:
-                    parts.append(grad.detach().reshape(-1)[begin::apart])
+                elif private.is_plain(grad) and is_measurable(grad) and grad.dtype not in HALF_DTYPES:
+                    parts.append(grad.detach().reshape(-1)[begin::spacing])
                 else:
                     self.invalid = True
                     return {}
             found[device] = torch.cat(parts)
         return found
 
-    def _square(self, now: dict[Any, Any], before: dict[Any, Any] | None) -> Any:
+    def _squared_distance(self, now: dict[object, torch.Tensor], before: dict[object, torch.Tensor] | None) -> Any:
         """Return the squared norm of the difference between two copies of gradients."""
         total = None
         for device, chosen in (self._chosen or {}).items():
             more = now[device] if before is None else now[device] - before[device]
             parts = list(more.split([count for *_, count in chosen]))
-            apart = [apart for _, _, apart, _ in chosen]
+            spacing = [spacing for _, _, spacing, _ in chosen]
             lengths = torch.stack(torch._foreach_norm(parts)).square()
-            if max(apart) > 1:
-                lengths = torch.stack([n * a for n, a in zip(lengths.unbind(), apart, strict=True)])
+            if max(spacing) > 1:
+                lengths = torch.stack([n * a for n, a in zip(lengths.unbind(), spacing, strict=True)])
             square = lengths.sum()
             total = square if total is None else total + square.to(total.device)
         return total
@@ -171,7 +183,7 @@ class NoiseScale:
     def __init__(self) -> None:
         self._means: dict[str, tuple[int, float, float]] = {}
 
-    def put(self, found: Found) -> None:
+    def replace_quantities(self, found: Found) -> None:
         """Replace the quantities of one measurement in `found` by the noise scale from the running means.
 
         Nothing replaces them while the estimated squared norm of the true gradient is not positive.

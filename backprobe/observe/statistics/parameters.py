@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from .accumulated import AccumulationState, stepped, total
-from .numbers import Numbers, extremes, greatest, norms, wide
+from .accumulated import AccumulationState, concatenated_norm, measurable_groups
+from .numbers import Numbers, extremes, max_abs, norms, upcast
 from .samples import AdamMoment, SampledParameters
 
 #: Matrix products with a weight and its transpose per measurement of its spectral norm, and in the first measurement.
@@ -35,27 +35,28 @@ class Parameters:
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: torch.optim.Optimizer,
         title: str,
         numbers: Numbers,
-        name_of: Callable[[Any], str],
+        name_of: Callable[[torch.Tensor], str],
         accumulation: AccumulationState | None = None,
     ) -> None:
         self._optimizer, self._title, self._numbers, self._accumulation = optimizer, title, numbers, accumulation
         #: By device and dtypes: (name, parameter, parameter group).
-        self._groups: dict[Any, list[tuple[str, Any, Any]]] = {
-            key: [(name_of(p), p, group) for p, group in members] for key, members in stepped(optimizer).items()
+        self._groups: dict[object, list[tuple[str, torch.Tensor, Any]]] = {
+            key: [(name_of(p), p, group) for p, group in members]
+            for key, members in measurable_groups(optimizer).items()
         }
-        self._looked: list[SampledParameters] = []
+        self._samples: list[SampledParameters] = []
 
-    def before(self, spectra: Spectra | None = None) -> None:
+    def measure_before_step(self, spectra: Spectra | None = None) -> None:
         """Measure before the optimizer steps.
 
         :param spectra: state of the spectral norms of its weights; if given, quantities that need another pass over
             each gradient and weight are measured as well.
         """
-        add, scale = self._numbers.add, _number(getattr(self._optimizer, "grad_scale", None))
-        groups_found: list[Any] = []
+        add, scale = self._numbers.add, _as_scalar(getattr(self._optimizer, "grad_scale", None))
+        groups_found: list[torch.Tensor] = []
         for members in self._groups.values():
             names = [name for name, _, _ in members]
             self._numbers.sizes.update((name, p.numel()) for name, p, _ in members)
@@ -65,48 +66,50 @@ class Parameters:
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             sizes, lengths = norms(weights), torch.stack(norms(grads))
             add("weight_norm", names, sizes)
-            groups_found.append(_divided(lengths, scale))
+            groups_found.append(_divided_by(lengths, scale))
             add("grad_norm", names, groups_found[-1])
-            self._not_finite(names, grads, lengths)
+            self._add_nonfinite_fractions(names, grads, lengths)
             if spectra is not None:
                 bounds = zip(*map(extremes, grads), strict=True)
-                add("grad_max", names, *[_divided(torch.stack(b), scale) for b in bounds], then=greatest)
+                add("grad_max", names, *[_divided_by(torch.stack(b), scale) for b in bounds], convert=max_abs)
                 spectra.add_ranks(names, weights, sizes, self._numbers)
-            few = SampledParameters(weights, grads)
-            add("grad_zeros", names, few.nonzero, then=few.zeros)
-            few.divide(scale)
-            self._looked.append(few)
+            samples = SampledParameters(weights, grads)
+            add("grad_zeros", names, samples.nonzero, convert=samples.zeros)
+            samples.divide(scale)
+            self._samples.append(samples)
         if groups_found and self._accumulation is not None:
-            if (length := self._accumulation.length) is not None:
-                whole = total(groups_found)
+            if (length := self._accumulation.grad_norm) is not None:
+                whole = concatenated_norm(groups_found)
                 factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
                 add("clip_factor", [self._title], [factor])
-            self._accumulation.micro.add_quantities(self._title, self._accumulation.scale, self._numbers)
+            self._accumulation.micro_batches.add_quantities(self._title, self._accumulation.scale, self._numbers)
 
-    def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:
+    def _add_nonfinite_fractions(
+        self, names: Sequence[str], grads: Sequence[torch.Tensor], lengths: torch.Tensor
+    ) -> None:
         """Add the fraction of non-finite elements of each gradient.
 
         On the CPU, elements are counted only if a norm is not finite: reading the norms there does not wait.
         """
         known = lengths.tolist() if lengths.is_cpu else [math.nan] * len(grads)
-        self._numbers.know("grad_nonfinite", dict.fromkeys(names, 0.0))
+        self._numbers.add_known("grad_nonfinite", dict.fromkeys(names, 0.0))
         if math.isfinite(sum(known)):
             return
         for name, grad, length in zip(names, grads, known, strict=True):
             if length - length != 0.0:
                 self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
 
-    def after(self) -> None:
+    def measure_after_step(self) -> None:
         """Measure after the optimizer has stepped."""
         add = self._numbers.add
-        for few, members in zip(self._looked, self._groups.values(), strict=True):
+        for samples, members in zip(self._samples, self._groups.values(), strict=True):
             names = [name for name, _, _ in members]
-            few.move()
-            add("update_norm", names, few.lengths(), then=few.of_all)
-            add("unchanged", names, few.stayed(), few.nonzero, then=few.quotients)
-            self._second_moments(members, few)
-            few.release()
-        self._looked.clear()
+            samples.compute_updates()
+            add("update_norm", names, samples.update_norms(), convert=samples.full_norms)
+            add("unchanged", names, samples.count_unchanged(), samples.nonzero, convert=samples.quotients)
+            self._add_adam_ratios(members, samples)
+            samples.release()
+        self._samples.clear()
         several = len(self._optimizer.param_groups) > 1
         for i, group in enumerate(self._optimizer.param_groups):
             name = self._title + (f".{i}" if several else "")
@@ -114,9 +117,9 @@ class Parameters:
             if isinstance(rate, torch.Tensor) and rate.numel() == 1:
                 add("lr", [name], [rate.detach().reshape(())])
             elif isinstance(rate, (int, float)):
-                self._numbers.know("lr", {name: float(rate)})
+                self._numbers.add_known("lr", {name: float(rate)})
 
-    def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: SampledParameters) -> None:
+    def _add_adam_ratios(self, members: Sequence[tuple[str, torch.Tensor, Any]], samples: SampledParameters) -> None:
         """Add the RMS of the gradient divided by the square root of its bias-corrected second moment.
 
         See arXiv 2304.13013. Only for parameters whose optimizer state has the entries that Adam keeps.
@@ -127,21 +130,23 @@ class Parameters:
         for _, p, group in members:
             state = states.get(p) or {}
             second, steps, betas = state.get("exp_avg_sq"), state.get("step"), group.get("betas")
-            there = isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None
-            moments.append(
-                AdamMoment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None
+            has_adam_state = (
+                isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None
             )
-        places, norms = few.ratios(moments)
+            moments.append(
+                AdamMoment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if has_adam_state else None
+            )
+        places, norms = samples.adam_ratios(moments)
         if places:
             names = [members[at][0] for at in sorted(places)]
-            self._numbers.add("adam_ratio", names, torch.cat(norms), then=partial(few.mean_squares, places))
+            self._numbers.add("adam_ratio", names, torch.cat(norms), convert=partial(samples.mean_squares, places))
 
 
-def _number(value: object) -> Any:
+def _as_scalar(value: object) -> torch.Tensor | None:
     return value.detach().reshape(()).float() if isinstance(value, torch.Tensor) and value.numel() == 1 else None
 
 
-def _divided(numbers: Any, by: Any) -> Any:
+def _divided_by(numbers: torch.Tensor, by: Any) -> torch.Tensor:
     return numbers if by is None else numbers / by.to(numbers.device)
 
 
@@ -153,18 +158,20 @@ class Spectra:
     """
 
     def __init__(self) -> None:
-        self._vectors: dict[str, Any] = {}
+        self._vectors: dict[str, torch.Tensor] = {}
 
-    def add_ranks(self, names: Sequence[str], weights: Sequence[Any], lengths: Sequence[Any], numbers: Numbers) -> None:
+    def add_ranks(
+        self, names: Sequence[str], weights: Sequence[torch.Tensor], lengths: Sequence[torch.Tensor], numbers: Numbers
+    ) -> None:
         """Add the stable ranks of the matrices among `weights`.
 
         :param lengths: the Frobenius norms of `weights`.
         """
-        measured_names, whole, there, back = [], [], [], []
+        measured_names, whole, product_norms, back_norms = [], [], [], []
         for name, weight, length in zip(names, weights, lengths, strict=True):
             if weight.dim() < 2 or min(weight.shape[0], weight[0].numel()) < 2:
                 continue
-            w = wide(weight).flatten(1)
+            w = upcast(weight).flatten(1)
             vector = self._vectors.get(name)
             rounds = POWER_ITERATIONS
             if vector is None or vector.shape[0] != w.shape[1] or vector.device != w.device:
@@ -178,17 +185,17 @@ class Spectra:
             self._vectors[name] = vector
             measured_names.append(name)
             whole.append(length)
-            there.append(across.norm())
-            back.append(size)
-        numbers.add("stable_rank", measured_names, whole, there, back, then=_ranks)
+            product_norms.append(across.norm())
+            back_norms.append(size)
+        numbers.add("stable_rank", measured_names, whole, product_norms, back_norms, convert=_stable_ranks)
 
 
-def _ranks(whole: Sequence[float], there: Sequence[float], back: Sequence[float]) -> list[float]:
+def _stable_ranks(whole: Sequence[float], product_norms: Sequence[float], back_norms: Sequence[float]) -> list[float]:
     """Return the squared ratios of Frobenius norms to spectral norms.
 
-    For a unit vector v, ``norm(W.T @ W @ v) / norm(W @ v)`` (`back` over `there`) approaches the spectral norm from
-    below as v approaches the first right singular vector.
+    For a unit vector v, ``norm(W.T @ W @ v) / norm(W @ v)`` (`back_norms` over `product_norms`) approaches the
+    spectral norm from below as v approaches the first right singular vector.
 
     :param whole: Frobenius norms.
     """
-    return [(w * a / max(b, 1e-30)) ** 2 for w, a, b in zip(whole, there, back, strict=True)]
+    return [(w * a / max(b, 1e-30)) ** 2 for w, a, b in zip(whole, product_norms, back_norms, strict=True)]

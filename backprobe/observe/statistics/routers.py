@@ -54,13 +54,13 @@ class Routers:
 
     def __init__(self, nodes: Sequence[torch.autograd.graph.Node], saved: Saved) -> None:
         self._saved = saved
-        self._users: dict[Any, list[Any]] = {}
+        self._users: dict[object, list[torch.autograd.graph.Node]] = {}
         for node in nodes:
             for child, _ in node.next_functions:
                 if child is not None:
                     self._users.setdefault(child, []).append(node)
 
-    def choice(self, node: torch.autograd.graph.Node) -> tuple[Any, int] | None:
+    def choice(self, node: torch.autograd.graph.Node) -> tuple[torch.Tensor, int] | None:
         """Return the chosen experts and the number of experts for a router's node; ``None`` for another node.
 
         :param node: a node whose name is in ``CHOICE_TENSORS``.
@@ -140,7 +140,7 @@ class Routers:
         return False
 
 
-def load(chosen: Any, experts: int) -> tuple[Any, Any]:
+def load(chosen: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the load of the fullest expert and the fraction of unused experts, as tensors on the device.
 
     The load is the fraction of choices that go to the expert, times the number of experts.

@@ -1,4 +1,4 @@
-"""Trackers, one per file; files in this folder are discovered automatically (see ``Tracker`` in ``events.py``)."""
+"""Trackers, one per file; files in this folder are discovered automatically (see ``Tracker`` in ``tracker.py``)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import distributions
@@ -114,7 +114,7 @@ class AttachedAdvantagesTracker(Tracker):
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._forget()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
@@ -139,7 +139,7 @@ class AttachedAdvantagesTracker(Tracker):
 
     # Log-probabilities
 
-    def _note_probability(self, op: Op, name: str, tensors: list[torch.Tensor], out: Any) -> bool:
+    def _note_probability(self, op: Op, name: str, tensors: list[torch.Tensor], out: torch.Tensor) -> bool:
         """Note whether the result is a probability or the logarithm of one, and return it."""
         code = op.frame.f_code if op.frame is not None else None
         if code is not None and code.co_name in _LOG_PROB_CODE and code.co_filename.startswith(_DISTRIBUTIONS):
@@ -179,7 +179,7 @@ class AttachedAdvantagesTracker(Tracker):
             self._tokens.put(tensor, known)
         return known
 
-    def _note_difference(self, op: Op, name: str, tensors: list[torch.Tensor], out: Any) -> None:
+    def _note_difference(self, op: Op, name: str, tensors: list[torch.Tensor], out: torch.Tensor) -> None:
         known = self._advantages.of(tensors)
         if known:
             if name in _OF_ADVANTAGES:
@@ -196,7 +196,7 @@ class AttachedAdvantagesTracker(Tracker):
 
     # Terms of the loss
 
-    def _note_product(self, op: Op, name: str, out: Any) -> bool:
+    def _note_product(self, op: Op, name: str, out: torch.Tensor) -> bool:
         """Note a product of log-probabilities and an advantage, and return whether it is one."""
         if name not in _PRODUCTS or not self._advantages or len(op.args) < 2:
             return False
@@ -260,7 +260,7 @@ class AttachedAdvantagesTracker(Tracker):
             yield AttachedAdvantage(products, site(made), site(one.regression), site(one.failed), one.step)
 
 
-def _is_varied(args: tuple[Any, ...], value: Any) -> bool:
+def _is_varied(args: tuple[object, ...], value: object) -> bool:
     """Return whether `value` is subtracted from, or less, something that may be a return: no 0 or 1."""
     other = args[1] if args[0] is value else args[0]
     return isinstance(other, _Tensor) or (isinstance(other, (int, float)) and other not in (0, 1, -1))

@@ -18,10 +18,10 @@ from ...source.roots import modules_in_sight
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.references import IdentityMap
-from ..ledger.observed_steps import ends_row, is_in_row
+from ..ledger.observed_steps import ends_observed_row, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .buffers import NORMS, share_apart
+from .buffers import NORMS, share_of_far_channels
 
 #: The most modules that are followed, and the most places that write to parameters and are searched for their module.
 MAX_COPIES, MAX_PLACES = 8, 40
@@ -46,7 +46,7 @@ class _Copy:
     name: str
     spot: CodeLocation | None
     norms: dict[str, weakref.ref[nn.Module]]
-    state: tuple[Any, ...]
+    state: tuple[object, ...]
     twins: dict[str, weakref.ref[nn.Module]] = field(default_factory=dict)
     weights: int = -1
     twin_state: int = -1
@@ -57,7 +57,7 @@ class _Copy:
     stale: bool = True
     evaluates: bool = False
     called: bool = False
-    apart: Any = None
+    apart: torch.Tensor | None = None
 
 
 class AveragedCopyTracker(Tracker):
@@ -67,23 +67,23 @@ class AveragedCopyTracker(Tracker):
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._copies: list[_Copy] = []
         #: Parameters whose module was searched for, and the places that wrote to them.
-        self._known: IdentityMap[bool] = IdentityMap(private.tensor_ref)
-        self._places: set[CodeLocation | None] = set()
+        self._searched_parameters: IdentityMap[bool] = IdentityMap(private.tensor_ref)
+        self._writing_lines: set[CodeLocation | None] = set()
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         if self._copies and written:
             self._count_update(self._frames.spot(frame))
-        if len(self._copies) >= MAX_COPIES or len(self._places) >= MAX_PLACES or not written:
+        if len(self._copies) >= MAX_COPIES or len(self._writing_lines) >= MAX_PLACES or not written:
             return
         first = written[0]
         is_part_of_graph = type(first) is torch.Tensor and first.requires_grad
-        if type(first) not in (nn.Parameter, torch.Tensor) or is_part_of_graph or first in self._known:
+        if type(first) not in (nn.Parameter, torch.Tensor) or is_part_of_graph or first in self._searched_parameters:
             return
-        self._known[first] = True
+        self._searched_parameters[first] = True
         spot = self._frames.spot(frame)
-        if spot not in self._places and not private.hands_off(first):
-            self._places.add(spot)
-            with private.unseen():
+        if spot not in self._writing_lines and not private.is_unsafe_to_read(first):
+            self._writing_lines.add(spot)
+            with private.disable_function_modes():
                 self._find_module(first, spot, frame)
 
     def _count_update(self, spot: CodeLocation | None) -> None:
@@ -103,48 +103,48 @@ class AveragedCopyTracker(Tracker):
         found, size = None, 0
         for name, module in modules_in_sight(frame, self._frames):
             members = sum(1 for _ in module.modules())
-            if members > size and any(_is_at(p, address) for p in module.parameters()):
+            if members > size and any(_has_address(p, address) for p in module.parameters()):
                 found, size = (name, module), members
         if found is None or any(one.module() is found[1] for one in self._copies):
             return
-        norms = _norms_of(found[1])
+        norms = _norm_layers(found[1])
         if norms:
-            self._copies.append(_Copy(weakref.ref(found[1]), found[0], spot, norms, _state(norms)))
+            self._copies.append(_Copy(weakref.ref(found[1]), found[0], spot, norms, _statistics_state(norms)))
 
     def step_ended(self, step: Step) -> None:
-        if self._copies and is_in_row(step.index):
-            self._look(ends_row(step.index))
+        if self._copies and is_observed_step(step.index):
+            self._check_copies(ends_observed_row(step.index))
 
     def ended(self) -> None:
-        self._look(True)
+        self._check_copies(True)
 
-    def _look(self, compares: bool) -> None:
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+    def _check_copies(self, compares: bool) -> None:
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for one in self._copies:
                 module = one.module()
                 if module is None or not one.stale:
                     continue
                 if not one.twins:
-                    one.twins = self._twin_of(one)
+                    one.twins = self._find_twin(one)
                     if not one.twins:
                         continue
-                one.stale = _state(one.norms) == one.state
+                one.stale = _statistics_state(one.norms) == one.state
                 weights = sum(p._version for p in module.parameters())
-                moved = _batches(one.twins)
+                moved = _batch_version_sum(one.twins)
                 one.updates += weights != one.weights
                 one.moves += moved != one.twin_state
                 one.weights, one.twin_state = weights, moved
                 one.evaluates = all(m is not None and not m.training for m in (ref() for ref in one.norms.values()))
                 one.called = one.called or self._modules.was_called(module)
                 if compares and one.stale:
-                    one.apart = _apart(one)
+                    one.apart = _far_share(one)
 
-    def _twin_of(self, copy: _Copy) -> dict[str, weakref.ref[nn.Module]]:
+    def _find_twin(self, copy: _Copy) -> dict[str, weakref.ref[nn.Module]]:
         """Return the layers of a module that was called, is in train mode and has the same layers."""
         for _, model in self._modules.models():
             for module in (model, *model.children()):
                 if module is not copy.module() and module.training and self._modules.was_called(module):
-                    norms = _norms_of(module)
+                    norms = _norm_layers(module)
                     if norms.keys() == copy.norms.keys():
                         return norms
         return {}
@@ -152,9 +152,10 @@ class AveragedCopyTracker(Tracker):
     def records(self) -> Iterator[StaleStatistics]:
         for one in self._copies:
             changes = min(max(one.updates, one.writes), one.moves)
-            if not one.stale or not one.evaluates or changes <= MIN_CHANGES or one.apart is None:
+            # A call in train mode would have changed the statistics.
+            if not one.stale or not (one.evaluates or one.called) or changes <= MIN_CHANGES or one.apart is None:
                 continue
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
                 (apart,) = fetch([one.apart])
             site = self._frames.site(one.spot)
             loop = loop_of(site) if site is not None else None
@@ -163,14 +164,14 @@ class AveragedCopyTracker(Tracker):
             yield StaleStatistics(one.name, tuple(one.norms), apart, one.called, site, loop)
 
 
-def _is_at(parameter: Any, address: int) -> bool:
+def _has_address(parameter: torch.Tensor, address: int) -> bool:
     """Return whether the values of a parameter are at this address."""
     if type(parameter) is not nn.Parameter or parameter.layout is not torch.strided or parameter.is_meta:
         return False
     return bool(parameter.data_ptr() == address != 0)
 
 
-def _norms_of(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
+def _norm_layers(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
     """Return the layers with running statistics by path, without the level that wrappers add."""
     return {
         path.removeprefix("module."): weakref.ref(one)
@@ -179,9 +180,9 @@ def _norms_of(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
     }
 
 
-def _state(norms: dict[str, weakref.ref[nn.Module]]) -> tuple[Any, ...]:
+def _statistics_state(norms: dict[str, weakref.ref[nn.Module]]) -> tuple[object, ...]:
     """Return the identities and version counters of the statistics."""
-    found: list[Any] = []
+    found: list[object] = []
     for ref in norms.values():
         module: Any = ref()
         for name in ("running_mean", "num_batches_tracked"):
@@ -190,13 +191,13 @@ def _state(norms: dict[str, weakref.ref[nn.Module]]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _batches(norms: dict[str, weakref.ref[nn.Module]]) -> int:
+def _batch_version_sum(norms: dict[str, weakref.ref[nn.Module]]) -> int:
     """Return the sum of the version counters of the numbers of batches."""
     modules: list[Any] = [ref() for ref in norms.values()]
     return sum(m.num_batches_tracked._version for m in modules if m is not None and m.num_batches_tracked is not None)
 
 
-def _apart(copy: _Copy) -> torch.Tensor | None:
+def _far_share(copy: _Copy) -> torch.Tensor | None:
     """Return the share of channels whose statistics are far from the twin's, for the layer with most of them."""
     shares = []
     for path, ref in copy.norms.items():
@@ -204,9 +205,11 @@ def _apart(copy: _Copy) -> torch.Tensor | None:
         twin: Any = copy.twins[path]()
         if mine is None or twin is None or mine.running_mean is None or twin.running_mean is None:
             return None
-        if private.hands_off(mine.running_mean) or mine.running_mean.shape != twin.running_mean.shape:
+        if private.is_unsafe_to_read(mine.running_mean) or mine.running_mean.shape != twin.running_mean.shape:
             return None
         if mine.running_mean.device != twin.running_mean.device:
             return None
-        shares.append(share_apart((mine.running_mean, mine.running_var), (twin.running_mean, twin.running_var)))
+        shares.append(
+            share_of_far_channels((mine.running_mean, mine.running_var), (twin.running_mean, twin.running_var))
+        )
     return torch.stack(shares).max()

@@ -63,7 +63,7 @@ class _Call:
         self.kind, self.name = type(module).__name__, name
         self.trained = next(module.parameters(), None) is not None
         count = [0]
-        self.args, self.kwargs = _held(args, count), _held(kwargs, count)
+        self.args, self.kwargs = _hold_tensors(args, count), _hold_tensors(kwargs, count)
 
 
 class _StepArguments:
@@ -84,37 +84,37 @@ class Batches(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._own = context, context.events.own
-        self._room = context.settings.max_batch_mb << 20
+        self._max_bytes = context.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
         self._pid, self._thread = os.getpid(), get_ident()
         #: Number of module calls that are running, and of module calls since the outermost one began.
-        self._depth = self._called = 0
+        self._depth = self._call_count = 0
         #: The arguments by step.
         self._arguments: dict[int, _StepArguments] = {}
         self._step = -1
         #: Steps whose statistics have not been checked yet.
-        self._pending: set[int] = set()
-        self._saved: dict[int, KeptBatch] = {}
-        self._errors = self._alarms = 0
+        self._unchecked_steps: set[int] = set()
+        self._saved_batches: dict[int, KeptBatch] = {}
+        self._error_count = self._alarms = 0
         #: The last step with an error.
-        self._bad = -2
+        self._last_bad_step = -2
         #: Steps whose batch should have been saved but was not available; and the error of the last batch that could
         #: not be written.
-        self._gone: set[int] = set()
-        self._failed: str | None = None
+        self._unavailable_steps: set[int] = set()
+        self._write_error: str | None = None
 
     # Attach and detach
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = get_ident()
         self._hooks.on()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._hooks.off()
         error = self._context.raised
         steps = self._context.steps
-        if os.getpid() == self._pid and isinstance(error, Exception) and not steps.stepped:
-            self._keep_bad(steps.index, f"the script raised {type(error).__name__}")
+        if os.getpid() == self._pid and isinstance(error, Exception) and not steps.has_stepped:
+            self._save_bad_batch(steps.index, f"the script raised {type(error).__name__}")
         self._arguments.clear()
         self._depth, self._step = 0, -1
 
@@ -126,14 +126,14 @@ class Batches(Tracker):
         if get_ident() != self._thread:
             return
         self._depth += 1
-        self._called += 1
+        self._call_count += 1
         if self._depth > 1:
             return
-        self._called = 1
+        self._call_count = 1
         mark = self._own.begin()
         try:
-            with private.unseen():
-                self._begins(module, args, sys._getframe(1))
+            with private.disable_function_modes():
+                self._note_arguments(module, args, sys._getframe(1))
         except Exception as error:
             self._context.events.faults.add(type(self).__name__, error)
         self._own.since(mark)
@@ -144,14 +144,14 @@ class Batches(Tracker):
         if self._depth and get_ident() == self._thread:
             self._depth -= 1
             if not self._depth:  # the cost of torch calling our hooks
-                self._own.clocked += self._called * self._context.modules.overhead
+                self._own.clocked += self._call_count * self._context.modules.overhead
 
-    def _begins(self, module: nn.Module, args: object, frame: FrameType) -> None:
+    def _note_arguments(self, module: nn.Module, args: object, frame: FrameType) -> None:
         if private.graph_task() != -1:  # a checkpoint's recomputation
             return
-        step = self._context.steps.coming
+        step = self._context.steps.next_forward_step
         if step != self._step:
-            if self._step not in self._pending:
+            if self._step not in self._unchecked_steps:
                 self._arguments.pop(self._step, None)
             self._step = step
         if not torch.is_grad_enabled() or private.in_transform():
@@ -165,7 +165,7 @@ class Batches(Tracker):
         return (self._context.modules.full_name(*found) or found[0].label) if found is not None else ""
 
     def sentinel_call_begins(self, spot: object, roots: object) -> None:
-        if self._context.steps.index >= self._context.next_look:
+        if self._context.steps.index >= self._context.next_measured_step:
             self._hold_targets(roots)
 
     def graph_walked(self, running: Any, frame: FrameType | None) -> None:
@@ -196,57 +196,70 @@ class Batches(Tracker):
                 continue
             if value.requires_grad and not value.is_leaf:
                 continue
-            passed = [one for call in step_arguments.calls for one in (*_tensors(call.args), *_tensors(call.kwargs))]
+            passed = [
+                one
+                for call in step_arguments.calls
+                for one in (*_held_tensors_in(call.args), *_held_tensors_in(call.kwargs))
+            ]
             if len(step_arguments.targets) < MAX_CALLS and not any(
-                _same(value, one.tensor) for one in (*passed, *step_arguments.targets)
+                _is_same_memory(value, one.tensor) for one in (*passed, *step_arguments.targets)
             ):
                 step_arguments.targets.append(_HeldTensor(value))
 
     # Alarms and errors
 
     def measurement_begins(self, step: int) -> None:
-        self._pending.add(step)
+        self._unchecked_steps.add(step)
         self._depth = 0  # an interrupted forward does not call the leave hook
 
     def measurement_ended(self, step: int) -> None:
-        self._pending.discard(step)
+        self._unchecked_steps.discard(step)
         if step != self._step:
             self._arguments.pop(step, None)
 
     def alarm(self, alarm: Any) -> None:
-        if alarm.step not in self._saved and self._alarms < MAX_ALARM_BATCHES and self._keep(alarm.step, alarm.kind):
+        if (
+            alarm.step not in self._saved_batches
+            and self._alarms < MAX_ALARM_BATCHES
+            and self._save_batch(alarm.step, alarm.kind)
+        ):
             self._alarms += 1
 
     def call_failed(self, what: str) -> None:
-        if what.startswith("a gradient") and self._context.steps.losses.scaler is not None:
+        if what.startswith("a gradient") and self._context.steps.losses.current_scale is not None:
             return  # an overflow, which the GradScaler handles
-        self._keep_bad(self._context.steps.index, what)
+        self._save_bad_batch(self._context.steps.index, what)
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
-        if not recorded.trouble:
+        if not recorded.has_trouble:
             return
         if recorded.raised is not None:
-            self._keep_bad(recorded.step, "backward raised an error")
+            self._save_bad_batch(recorded.step, "backward raised an error")
         elif any(root.bad for root in recorded.roots):
-            self._keep_bad(recorded.step, "the loss is not finite")
+            self._save_bad_batch(recorded.step, "the loss is not finite")
         elif "loss_scale" not in recorded.arguments:
-            self._keep_bad(recorded.step, "a gradient is not finite")
+            self._save_bad_batch(recorded.step, "a gradient is not finite")
 
-    def _keep_bad(self, step: int, why: str) -> None:
-        follows, self._bad = step <= self._bad + 1, step  # NaN weights make every later step bad
-        if not follows and step not in self._saved and self._errors < MAX_ERROR_BATCHES and self._keep(step, why):
-            self._errors += 1
+    def _save_bad_batch(self, step: int, why: str) -> None:
+        follows, self._last_bad_step = step <= self._last_bad_step + 1, step  # NaN weights make every later step bad
+        if (
+            not follows
+            and step not in self._saved_batches
+            and self._error_count < MAX_ERROR_BATCHES
+            and self._save_batch(step, why)
+        ):
+            self._error_count += 1
 
-    def _keep(self, step: int, why: str) -> bool:
+    def _save_batch(self, step: int, why: str) -> bool:
         """Copy the batch of `step` and store it; return whether it was stored.
 
         :param why: the kind of the alarm, or the error in words.
         """
         step_arguments = self._arguments.get(step)
         if step_arguments is None or not step_arguments.calls:
-            self._gone.add(step)
+            self._unavailable_steps.add(step)
             return False
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             batch, nbytes = self._copy_batch(step, why, step_arguments)
         folder = self._context.record_to
         if folder is None:
@@ -255,14 +268,14 @@ class Batches(Tracker):
             try:
                 write_batch(folder, batch)
             except BackprobeError as error:
-                self._failed = str(error)
+                self._write_error = str(error)
                 return False
-        self._gone.discard(step)
-        self._saved[step] = KeptBatch(step, why, file_of(step), nbytes, len(batch.calls), batch.notes)
+        self._unavailable_steps.discard(step)
+        self._saved_batches[step] = KeptBatch(step, why, file_of(step), nbytes, len(batch.calls), batch.notes)
         return True
 
     def _copy_batch(self, step: int, why: str, step_arguments: _StepArguments) -> tuple[Batch, int]:
-        copies = _Copies(self._room)
+        copies = _Copies(self._max_bytes)
         calls = tuple(
             BatchCall(
                 call.name,
@@ -274,7 +287,7 @@ class Batches(Tracker):
             for call in step_arguments.calls
         )
         targets = tuple(copies.of(one, f"target {i}") for i, one in enumerate(step_arguments.targets))
-        self._room = copies.room
+        self._max_bytes = copies.room
         if step_arguments.count > len(calls):
             copies.notes.append(f"the last {len(calls)} of {step_arguments.count} calls are there")
         return Batch(step, why, calls, targets, tuple(copies.notes)), copies.used
@@ -282,15 +295,15 @@ class Batches(Tracker):
     # Results
 
     def records(self) -> tuple[KeptBatch, ...]:
-        return tuple(self._saved.values())
+        return tuple(self._saved_batches.values())
 
     def unseen(self) -> list[Unseen]:
         found = []
-        if self._gone:
+        if self._unavailable_steps:
             text = "no call of a module with gradient mode on was seen in these steps"
-            found.append(Unseen("batches that were to be kept", len(self._gone), text, hides=False))
-        if self._failed is not None:
-            found.append(Unseen("batch that was to be kept", 1, self._failed, hides=False))
+            found.append(Unseen("batches that were to be kept", len(self._unavailable_steps), text, hides=False))
+        if self._write_error is not None:
+            found.append(Unseen("batch that was to be kept", 1, self._write_error, hides=False))
         return found
 
 
@@ -320,7 +333,7 @@ class _Copies:
             return self._note_left_out(what, "its memory was given back")
         if not private.is_plain(here) or here.layout is not torch.strided or here.is_quantized:
             return self._note_left_out(what, f"it is a {type(here).__name__} of another layout than dense")
-        if private.hands_off(here) or here.dtype is torch.complex128:
+        if private.is_unsafe_to_read(here) or here.dtype is torch.complex128:
             return self._note_left_out(what, "its values cannot be read, or not be written")
         size = here.numel() * here.element_size()
         if size > self.room:
@@ -350,7 +363,7 @@ def write_batch(folder: Path, batch: Batch) -> None:
         raise BackprobeError(f"the batch of step {batch.step} cannot be written to {path}: {error}") from None
 
 
-def _held(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
+def _hold_tensors(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
     """Return `value` with its tensors replaced by ``_HeldTensor``, in new containers.
 
     Dataclasses and mappings become dicts.
@@ -365,20 +378,20 @@ def _held(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
     if inside is None:
         return LeftOut(f"a {type(value).__name__}")
     if is_a(value, (tuple, list)):
-        made_of = [_held(part.value, count, depth - 1) for part in inside]
+        made_of = [_hold_tensors(part.value, count, depth - 1) for part in inside]
         return tuple(made_of) if is_a(value, tuple) else made_of
     named = [part for part in inside if type(part.key) in (int, str)]
-    return {part.key: _held(part.value, count, depth - 1) for part in named}
+    return {part.key: _hold_tensors(part.value, count, depth - 1) for part in named}
 
 
-def _tensors(value: object) -> list[_HeldTensor]:
+def _held_tensors_in(value: object) -> list[_HeldTensor]:
     if isinstance(value, _HeldTensor):
         return [value]
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [found for one in inside for found in _tensors(one)]
+    return [found for one in inside for found in _held_tensors_in(one)]
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors are the same memory."""
     if not private.is_plain(a) or not private.is_plain(b) or a.device != b.device:
         return False

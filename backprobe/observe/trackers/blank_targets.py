@@ -32,14 +32,14 @@ class BlankTargetTracker(Tracker):
         if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
         self._calls += 1
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for i, name in enumerate(graph.plan.names):
                 if name == _NODE:
                     self._read(graph.nodes[i])
 
     def _read(self, node: object) -> None:
         targets, lengths, blank = ctc_targets(node)
-        if targets is None or not targets.is_cpu or private.hands_off(targets) or targets.numel() > MAX_TARGETS:
+        if targets is None or not targets.is_cpu or private.is_unsafe_to_read(targets) or targets.numel() > MAX_TARGETS:
             return
         if targets.dim() == 2 and len(lengths) == targets.shape[0]:  # what comes after its length pads a row
             targets = torch.cat([row[:length] for row, length in zip(targets, lengths, strict=True)])

@@ -1,11 +1,11 @@
 """Detects buffers that became NaN or Inf, and running statistics that move although their layers are frozen.
 
 Note [Looks at buffers]: a batch whose loss the script skips meets no backward call, but it has changed the running
-statistics of every normalisation layer. So buffers are read when a step is over: after the steps of ``is_in_row`` and
-some others, and when the script ends. The largest absolute values of all buffers are read together. After the other
-recorded steps, and some that are not, a few elements of two buffers show whether all have to be read: a NaN spreads to
-the statistics of the last layer. Buffers on an accelerator are read many looks later, without waiting, or when the
-script ends: Note [Nothing waits].
+statistics of every normalisation layer. So buffers are read when a step is over: after the steps of
+``is_observed_step`` and some others, and when the script ends. The largest absolute values of all buffers are read
+together. After the other recorded steps, and some that are not, a few elements of two buffers show whether all have to
+be read: a NaN spreads to the statistics of the last layer. Buffers on an accelerator are read many looks later, without
+waiting, or when the script ends: Note [Nothing waits].
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ from ..ledger.observed_steps import (
     FIRST_OBSERVED_STEPS,
     OBSERVATION_INTERVAL,
     OBSERVED_STEPS_IN_A_ROW,
-    ends_row,
-    is_in_row,
+    ends_observed_row,
+    is_observed_step,
 )
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -90,8 +91,9 @@ class _Buffer:
 
     :ivar path: of the module in its outermost module.
     :ivar calls: the first calls of the module and of its outermost module: the modules may be gone when the run ends.
-    :ivar after, step: the last step after which it was finite, and the first of those since then after which it was
-        not; -1 for none. ``what``: what it was then.
+    :ivar is_statistics: it is a running statistic of a normalisation layer.
+    :ivar last_finite_step, first_bad_step: the last step after which it was finite, and the first one since then after
+        which it was not; -1 for none. ``bad_value``: what it was then.
     :ivar count: of the batches of its module, if that is a normalisation layer; ``history``: its changes.
     """
 
@@ -101,11 +103,11 @@ class _Buffer:
     class_name: str
     calls: tuple[_FirstCall, _FirstCall]
     name: str
-    statistics: bool
+    is_statistics: bool
     count: BatchCount | None = None
-    after: int = -1
-    step: int = -1
-    what: str = ""
+    last_finite_step: int = -1
+    first_bad_step: int = -1
+    bad_value: str = ""
     history: BufferHistory = field(default_factory=BufferHistory)
 
     def tensor(self) -> Any:
@@ -116,9 +118,9 @@ class _Buffer:
     def note(self, step: int, value: float) -> None:
         """Note that the largest absolute value was `value` after `step`."""
         if value - value == 0.0:
-            self.after, self.step = step, -1
-        elif self.after >= 0 and self.step < 0 and (value != value or self.statistics):
-            self.step, self.what = step, "NaN" if value != value else "Inf"
+            self.last_finite_step, self.first_bad_step = step, -1
+        elif self.last_finite_step >= 0 and self.first_bad_step < 0 and (value != value or self.is_statistics):
+            self.first_bad_step, self.bad_value = step, "NaN" if value != value else "Inf"
 
 
 @dataclass
@@ -126,11 +128,11 @@ class _Layer:
     """The running statistics of a normalisation layer.
 
     :ivar versions: version counters of its parameters; ``trained``: they changed while the layer was not frozen.
-    :ivar since: the first step after which it was frozen; -1: it is not. ``before``: the statistics then.
-    :ivar looked, count: the step of the last look, and the version counter of the number of batches then.
-    :ivar pairs, moves: looks at successive steps, and how many of them found that the statistics had changed.
-    :ivar shift: the share of channels that have moved by more than a standard deviation. ``learned``: the statistics
-        were of data when the layer was frozen.
+    :ivar frozen_since: the first step after which it was frozen; -1: it is not. ``before``: the statistics then.
+    :ivar last_look, batch_count: the step of the last look, and the version counter of the number of batches then.
+    :ivar compared_pairs, moves: looks at successive steps, and how many of them found that the statistics had changed.
+    :ivar moved_share: the share of channels that have moved by more than a standard deviation. ``learned``: the
+        statistics were of data when the layer was frozen.
     """
 
     module: weakref.ref[nn.Module]
@@ -140,18 +142,18 @@ class _Layer:
     calls: tuple[_FirstCall, _FirstCall]
     versions: tuple[int, ...] = ()
     trained: bool = False
-    since: int = -1
+    frozen_since: int = -1
     before: tuple[torch.Tensor, torch.Tensor] | None = None
-    looked: int = -1
-    count: int = -1
-    pairs: int = 0
+    last_look: int = -1
+    batch_count: int = -1
+    compared_pairs: int = 0
     moves: int = 0
-    shift: Any = None
-    learned: Any = True
+    moved_share: Any = None
+    learned: torch.Tensor | bool = True
 
     @property
     def is_moving(self) -> bool:
-        return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.pairs
+        return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.compared_pairs
 
 
 class BufferTracker(Tracker):
@@ -162,84 +164,86 @@ class BufferTracker(Tracker):
         self._buffers: list[_Buffer] = []
         self._layers: list[_Layer] = []
         #: The modules in ``_buffers`` and ``_layers``.
-        self._known: IdentityMap[bool] = IdentityMap()
+        self._known_modules: IdentityMap[bool] = IdentityMap()
         #: The first calls of modules with buffers and of outermost modules, and the number of those that were seen.
-        self._calls: IdentityMap[_FirstCall] = IdentityMap()
-        self._seen_calls = 0
+        self._first_calls: IdentityMap[_FirstCall] = IdentityMap()
+        self._call_count = 0
         #: The numbers of batches of normalisation layers; and the buffers by their tensors.
-        self._counts: list[tuple[weakref.ref[nn.Module], BatchCount]] = []
-        self._written: IdentityMap[_Buffer] = IdentityMap(private.tensor_ref)
+        self._batch_counts: list[tuple[weakref.ref[nn.Module], BatchCount]] = []
+        self._buffer_by_tensor: IdentityMap[_Buffer] = IdentityMap(private.tensor_ref)
         self._later = Later()
         #: The step that ended last, and the number of outermost modules at the last search for modules.
-        self._index = self._roots = 0
+        self._last_step = self._root_count = 0
         #: Whether a call of a module with buffers was seen in the running step.
         self._was_called = False
         #: The number of frozen layers among the first ones, after the step that ended last.
-        self._frozen = 0
+        self._frozen_count = 0
         #: The step before which every step is followed by a look, because the graph changed; how often this may happen.
-        self._until, self._more = 0, MAX_CHANGES
-        context.may_pass.append(self._steps_until_look)
+        self._look_until, self._changes_left = 0, MAX_CHANGES
+        context.fast_path_limits.append(self._steps_until_look)
 
     def novelty_found(self, step: int) -> None:
         """Look after the next steps: a part of the model may have been frozen."""
-        self._look_often(step)
+        self._look_after_next_steps(step)
 
-    def _look_often(self, step: int) -> None:
+    def _look_after_next_steps(self, step: int) -> None:
         """Look after each of the next steps."""
-        if self._more and step >= self._until:
-            self._more -= 1
-            self._until = step + STEPS_AFTER_CHANGE
+        if self._changes_left and step >= self._look_until:
+            self._changes_left -= 1
+            self._look_until = step + STEPS_AFTER_CHANGE
 
-    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         if module._buffers or not where.path:
             self._was_called = True
             first = self._first_call(module)
             if first.order == sys.maxsize:
-                first.order, first.spot = self._seen_calls, self._frames.spot(sys._getframe())
-                self._seen_calls += 1
+                first.order, first.spot = self._call_count, self._frames.spot(sys._getframe())
+                self._call_count += 1
 
     def _first_call(self, module: nn.Module) -> _FirstCall:
         """Return the first call of a module, which is filled in when it is called."""
-        found = self._calls.get(module)
+        found = self._first_calls.get(module)
         if found is None:
-            found = self._calls[module] = _FirstCall()
+            found = self._first_calls[module] = _FirstCall()
         return found
 
     def step_ended(self, step: Step) -> None:
-        self._index = step.index
-        frozen = self._frozen
+        self._last_step = step.index
+        frozen = self._frozen_count
         if self._layers:
-            self._frozen = self._count_frozen()
-            if self._frozen > frozen:
-                self._look_often(step.index)
+            self._frozen_count = self._count_frozen()
+            if self._frozen_count > frozen:
+                self._look_after_next_steps(step.index)
         doubled = step.index & (step.index - 1) == 0
-        if doubled or step.index < self._until or is_in_row(step.index) or self._is_suspicious():
-            self._look(step.index)
+        if doubled or step.index < self._look_until or is_observed_step(step.index) or self._is_suspicious():
+            self._check_buffers(step.index)
         self._was_called = False
 
     def _is_suspicious(self) -> bool:
-        """Return whether one of two buffers is not finite any more."""
-        due = self._was_called or self._index % UNRECORDED_INTERVAL == 0
+        """Return whether a few elements of two buffers show that one of the two is not finite any more."""
+        due = self._was_called or self._last_step % UNRECORDED_INTERVAL == 0
         if not due or not self._buffers or capturing():
             return False
-        last = next((one for one in reversed(self._buffers) if one.statistics and one.name == "running_var"), None)
-        other = next((one for one in reversed(self._buffers) if not one.statistics), None)
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            watched = [one for one in (last, other) if one is not None and one.step < 0 and one.after >= 0]
-            bad = [one for one in watched if _looks_bad(one)]
+        last = next((one for one in reversed(self._buffers) if one.is_statistics and one.name == "running_var"), None)
+        other = next((one for one in reversed(self._buffers) if not one.is_statistics), None)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            watched = [
+                one for one in (last, other) if one is not None and one.first_bad_step < 0 and one.last_finite_step >= 0
+            ]
+            bad = [one for one in watched if _has_bad_sample(one)]
         for one in watched if not bad else ():
-            one.after = self._index
+            one.last_finite_step = self._last_step
         return bool(bad)
 
     def ended(self) -> None:
-        self._look(max(self._index, self._context.steps.index - 1))
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        self._check_buffers(max(self._last_step, self._context.steps.index - 1))
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             self._later.flush()
 
     def _count_frozen(self) -> int:
         """Return how many of the first layers are frozen."""
         modules = [module for layer in self._layers[:MAX_SAMPLED_LAYERS] if (module := layer.module()) is not None]
-        with private.unseen():
+        with private.disable_function_modes():
             return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
 
     def _steps_until_look(self, step: int, long_steps: bool) -> int:
@@ -248,44 +252,44 @@ class BufferTracker(Tracker):
         :param long_steps: steps are long enough to read the buffers in all steps of every other series of successive
             steps; otherwise they are read in one step of it.
         """
-        if not long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._until:
+        if not long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._look_until:
             return (
                 OBSERVATION_INTERVAL // 2 if step <= OBSERVATION_INTERVAL // 2 else OBSERVATION_INTERVAL
             ) - step  # steps 32 and 64
         apart, kept = 2 * OBSERVATION_INTERVAL, OBSERVED_STEPS_IN_A_ROW if long_steps else 1
-        first = max(FIRST_OBSERVED_STEPS, self._until) if long_steps else self._until
+        first = max(FIRST_OBSERVED_STEPS, self._look_until) if long_steps else self._look_until
         return 0 if step < first or step % apart < kept else apart - step % apart
 
-    def _look(self, step: int) -> None:
+    def _check_buffers(self, step: int) -> None:
         if not self._modules.roots or capturing():
             return
         if (
             step & (step - 1) == 0
             or step % OBSERVATION_INTERVAL == 0
-            or step == self._until - 1
-            or len(self._modules.roots) != self._roots
+            or step == self._look_until - 1
+            or len(self._modules.roots) != self._root_count
         ):
-            self._roots = len(self._modules.roots)
-            with private.unseen():
+            self._root_count = len(self._modules.roots)
+            with private.disable_function_modes():
                 self._find_modules()
         if not self._buffers:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._read(step)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            self._read_buffers(step)
             for layer in self._layers:
-                self._look_at_layer(layer, step)
+                self._check_layer(layer, step)
 
     def _find_modules(self) -> None:
         """Add the modules with buffers that are new."""
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
-                if module not in self._known and module._buffers and len(self._buffers) < MAX_BUFFERS:
+                if module not in self._known_modules and module._buffers and len(self._buffers) < MAX_BUFFERS:
                     assert model is not None
                     self._add(root, model, module)
 
     def _add(self, root: RootModule, model: nn.Module, module: nn.Module) -> None:
-        self._known[module] = True
+        self._known_modules[module] = True
         path = root.path_of(module)
         if path is None:
             root.scan()
@@ -294,54 +298,56 @@ class BufferTracker(Tracker):
         is_norm = isinstance(module, NORMS)
         count = BatchCount() if is_norm else None
         if count is not None:
-            self._counts.append((ref, count))
+            self._batch_counts.append((ref, count))
         calls = self._first_call(module), self._first_call(model)
         for name, buffer in module._buffers.items():
             self._buffers.append(_Buffer(ref, root, path, kind, calls, name, is_norm, count))
             if buffer is not None:
-                self._written[buffer] = self._buffers[-1]
+                self._buffer_by_tensor[buffer] = self._buffers[-1]
         if is_norm and module.track_running_stats and module._parameters:
             self._layers.append(_Layer(ref, root, path, kind, calls))
 
     # What changes
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         """Note a write to a buffer in a recorded step."""
         name = getattr(func, "__name__", "")
         for tensor in written if self._buffers else ():
-            one = self._written.get(tensor)
+            one = self._buffer_by_tensor.get(tensor)
             if one is None:
                 continue
-            if one.statistics and name in NORM_WRITES:
-                one.history.ran = True
+            if one.is_statistics and name in NORM_WRITES:
+                one.history.ran_in_training = True
             elif (change := change_by(self._frames, frame, name)) is not None:
-                one.history.wrote(change)
+                one.history.add_write(change)
 
-    def _compare(self, step: int, values: dict[int, float]) -> None:
+    def _update_histories(self, step: int, values: dict[int, float]) -> None:
         """Compare all buffers with what they were. `values`: of some, by position, the largest absolute value."""
-        for ref, count in self._counts:
+        for ref, count in self._batch_counts:
             module: Any = ref()
-            count.look(module.num_batches_tracked if module is not None else None)
+            count.compare(module.num_batches_tracked if module is not None else None)
         for i, one in enumerate(self._buffers):
             tensor = one.tensor()
             if tensor is not None and private.is_plain(tensor) and not tensor.is_meta:
-                forwards = one.count is not None and one.count.forwards
-                one.history.look(step, tensor, values.get(i), forwards)
-                if one.history.changed and tensor not in self._written:
-                    self._written[tensor] = one
+                forwards = one.count is not None and one.count.only_forwards
+                one.history.compare(step, tensor, values.get(i), forwards)
+                if one.history.changes and tensor not in self._buffer_by_tensor:
+                    self._buffer_by_tensor[tensor] = one
 
-    def _histories(self) -> Iterator[LedgerBuffer]:
+    def _history_records(self) -> Iterator[LedgerBuffer]:
         found: dict[tuple[int, LedgerBuffer], list[str]] = {}
         for one in self._buffers:
             known = one.history
-            if not known.looks:
+            if not known.comparisons:
                 continue
             site = self._frames.site
             writes = tuple(BufferWrite(call, site(spot), times) for (spot, call), times in known.writes.items())
-            called = self._call_site(one) if known.forwards else None
-            numbers = known.looks, known.changed, known.first, known.last, known.forwards
-            what = one.what if one.step >= 0 else ""
-            record = LedgerBuffer((), one.class_name, *numbers, called, writes, known.unknown, what, one.step)
+            called = self._call_site(one) if known.forward_changes else None
+            numbers = known.comparisons, known.changes, known.first_change, known.last_change, known.forward_changes
+            what = one.bad_value if one.first_bad_step >= 0 else ""
+            record = LedgerBuffer(
+                (), one.class_name, *numbers, called, writes, known.unexplained_changes, what, one.first_bad_step
+            )
             name = self._name(one.root, f"{one.path}.{one.name}".lstrip("."))
             found.setdefault((id(one.calls[0]), record), []).append(name)
         for (_, record), names in found.items():
@@ -349,10 +355,10 @@ class BufferTracker(Tracker):
 
     # NaN and Inf
 
-    def _read(self, step: int) -> None:
+    def _read_buffers(self, step: int) -> None:
         values: dict[int, float] = {}
         places = {id(one): i for i, one in enumerate(self._buffers)}
-        groups: dict[Any, list[tuple[_Buffer, torch.Tensor]]] = {}
+        groups: dict[object, list[tuple[_Buffer, torch.Tensor]]] = {}
         for one in self._buffers:
             tensor = one.tensor()
             if tensor is not None and _is_readable(tensor):
@@ -362,15 +368,15 @@ class BufferTracker(Tracker):
             largest = torch.stack(torch._foreach_norm([tensor for _, tensor in group], float("inf")))
             if largest.is_cpu:
                 read = largest.tolist()
-                _note(buffers, step, read)
+                _note_values(buffers, step, read)
                 values.update(zip((places[id(one)] for one in buffers), read, strict=True))
             else:
-                self._later.add_all(largest, partial(_note, buffers, step))
-        self._compare(step, values)
+                self._later.add_all(largest, partial(_note_values, buffers, step))
+        self._update_histories(step, values)
 
     # Frozen layers
 
-    def _look_at_layer(self, layer: _Layer, step: int) -> None:
+    def _check_layer(self, layer: _Layer, step: int) -> None:
         module: Any = layer.module()
         if module is None or module.running_mean is None or module.running_var is None:
             return
@@ -379,39 +385,40 @@ class BufferTracker(Tracker):
         changed = bool(layer.versions) and versions != layer.versions
         frozen = bool(parameters) and not any(p.requires_grad for p in parameters)
         layer.versions = versions
-        if not frozen or (changed and layer.since >= 0):  # something else moves it, as an average of weights
+        if not frozen or (changed and layer.frozen_since >= 0):  # something else moves it, as an average of weights
             layer.trained = layer.trained or (changed and not frozen)
-            layer.since, layer.before, layer.pairs, layer.moves, layer.shift = -1, None, 0, 0, None
+            layer.frozen_since, layer.before, layer.moved_share = -1, None, None
+            layer.compared_pairs = layer.moves = 0
             return
-        layer.trained = layer.trained or (changed and layer.looked >= 0)
+        layer.trained = layer.trained or (changed and layer.last_look >= 0)
         batches = module.num_batches_tracked
         count = batches._version if batches is not None else -1
-        if layer.since < 0:
+        if layer.frozen_since < 0:
             if _is_readable(module.running_mean) and _is_readable(module.running_var):
-                layer.since = step
+                layer.frozen_since = step
                 layer.before = module.running_mean.clone(), module.running_var.clone()
                 layer.learned = has_learned(module)
         else:
-            if step == layer.looked + 1:
-                layer.pairs += 1
-                layer.moves += count > layer.count
-            if layer.is_moving and (ends_row(step) or layer.shift is None):
-                layer.shift = _shift(layer, module)
-        layer.looked, layer.count = step, count
+            if step == layer.last_look + 1:
+                layer.compared_pairs += 1
+                layer.moves += count > layer.batch_count
+            if layer.is_moving and (ends_observed_row(step) or layer.moved_share is None):
+                layer.moved_share = _moved_share(layer, module)
+        layer.last_look, layer.batch_count = step, count
 
     # Records
 
     def records(self) -> tuple[BadBuffers | FrozenStatistics | LedgerBuffer, ...]:
-        return (*self._bad_buffers(), *self._frozen_statistics(), *self._histories())
+        return (*self._bad_buffer_records(), *self._frozen_statistics_records(), *self._history_records())
 
-    def _bad_buffers(self) -> Iterator[BadBuffers]:
-        bad = [one for one in self._buffers if one.step >= 0]
+    def _bad_buffer_records(self) -> Iterator[BadBuffers]:
+        bad = [one for one in self._buffers if one.first_bad_step >= 0]
         if not bad:
             return
-        bad.sort(key=lambda one: (one.step, one.calls[0].order))
+        bad.sort(key=lambda one: (one.first_bad_step, one.calls[0].order))
         first = bad[0]
         written: tuple[Site, ...] = ()
-        if not first.statistics:
+        if not first.is_statistics:
             lines = writes_to(self._frames, f"{first.path}.{first.name}")
             assigned = assigned_in(self._frames, first.name) if not lines else None
             written = tuple(lines[:MAX_LINES]) if assigned is None else (assigned,)
@@ -421,10 +428,10 @@ class BufferTracker(Tracker):
             tuple(self._name(one.root, f"{one.path}.{one.name}".lstrip(".")) for one in bad),
             self._name(first.root, first.path),
             first.class_name,
-            first.what,
-            max(one.after for one in bad if one.step == first.step),
-            first.step,
-            first.statistics,
+            first.bad_value,
+            max(one.last_finite_step for one in bad if one.first_bad_step == first.first_bad_step),
+            first.first_bad_step,
+            first.is_statistics,
             called,
             written,
             singular if singular is not None and is_singular(singular) else None,
@@ -438,19 +445,21 @@ class BufferTracker(Tracker):
     def _name(self, root: RootModule, path: str) -> str:
         return self._modules.full_name(root, path)
 
-    def _frozen_statistics(self) -> Iterator[FrozenStatistics]:
-        moving = [one for one in self._layers if one.since >= 0 and one.is_moving and isinstance(one.before, tuple)]
+    def _frozen_statistics_records(self) -> Iterator[FrozenStatistics]:
+        moving = [
+            one for one in self._layers if one.frozen_since >= 0 and one.is_moving and isinstance(one.before, tuple)
+        ]
         if not moving:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            shift = max(fetch([one.shift for one in moving if one.shift is not None]), default=0.0)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            shift = max(fetch([one.moved_share for one in moving if one.moved_share is not None]), default=0.0)
         first = moving[0]
         frozen = tuple(freezes(self._frames))
         yield FrozenStatistics(
             tuple(self._name(one.root, one.path) for one in moving),
             first.class_name,
-            min(one.since for one in moving),
-            max(one.looked for one in moving),
+            min(one.frozen_since for one in moving),
+            max(one.last_look for one in moving),
             shift,
             any(one.trained for one in moving),
             self._call_site(first),
@@ -473,31 +482,33 @@ def _is_readable(tensor: Any) -> bool:
     return private.is_readable(tensor) and tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS
 
 
-def _looks_bad(one: _Buffer) -> bool:
+def _has_bad_sample(one: _Buffer) -> bool:
     """Return whether some elements of a buffer are NaN, or Inf in running statistics."""
     tensor = one.tensor()
     if tensor is None or not _is_readable(tensor) or not tensor.is_cpu or not tensor.is_contiguous():
         return False
     value = float(spread(tensor.view(-1), SAMPLED_ELEMENTS).sum())
-    return value != value or (one.statistics and value - value != 0.0)
+    return value != value or (one.is_statistics and value - value != 0.0)
 
 
-def _note(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
+def _note_values(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
     for one, value in zip(buffers, largest, strict=True):
         one.note(step, value)
 
 
-def _shift(layer: _Layer, module: Any) -> Any:
+def _moved_share(layer: _Layer, module: Any) -> torch.Tensor | None:
     """Return the share of channels whose statistics have moved far since the layer was frozen.
 
     It is zero if they had hardly left their initial values when the layer was frozen: those say nothing about data.
     """
     if layer.before is None:
         return None
-    return share_apart((module.running_mean, module.running_var), layer.before) * layer.learned
+    return share_of_far_channels((module.running_mean, module.running_var), layer.before) * layer.learned
 
 
-def share_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+def share_of_far_channels(
+    one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
     """Return the share of channels whose (mean, variance) are far apart.
 
     That is a mean by more than a standard deviation of `other`, or a variance by a factor of four.
@@ -508,7 +519,7 @@ def share_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     return (far | wide).float().mean()
 
 
-def has_learned(module: Any) -> Any:
+def has_learned(module: Any) -> torch.Tensor | bool:
     """Return whether running statistics are of data, rather than little more than the initial zeros and ones.
 
     The initial variance fades by a factor in each batch; checkpoints may lack the number of batches.

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -69,14 +70,14 @@ class _Line:
     """A place that compares.
 
     :ivar running: the user's places that ran, the innermost first; ``sides``: the places that made the two sides.
-    :ivar again: the side that was made again, as far as the order and the operation tell.
+    :ivar recomputed_side: the side that was made again, as far as the order and the operation tell.
     :ivar versions: of some leaves, in the last step that counted.
     """
 
     op_name: str
     running: tuple[CodeLocation, ...] = ()
     sides: tuple[CodeLocation | None, CodeLocation | None] = (None, None)
-    again: int = 1
+    recomputed_side: int = 1
     first: int = 0
     last: int = -1
     steps: int = 0
@@ -84,7 +85,7 @@ class _Line:
     is_ruled_out: bool = False
 
 
-class _Pair(NamedTuple):
+class _EqualGraphs(NamedTuple):
     """Two equal graphs: versions of some leaves, and whether each has layers of its own, and depends on data."""
 
     versions: _Versions
@@ -108,19 +109,19 @@ class CancellingDifferencesTracker(Tracker):
         # Of the running step: comparisons that wait for a backward call, and differences on the way to exponentials.
         self._candidates: list[_Candidate] = []
         self._differences: FollowedTensors[_Candidate] = FollowedTensors()
-        self._compared: Counter[CodeLocation] = Counter()
+        self._comparison_counts: Counter[CodeLocation] = Counter()
         self._nodes_left = MAX_NODES
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._forget()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
         self._candidates = []
         self._differences.clear()
-        self._compared.clear()
+        self._comparison_counts.clear()
         self._nodes_left = MAX_NODES
 
     def op_inspected(self, op: Op) -> None:
@@ -139,7 +140,7 @@ class CancellingDifferencesTracker(Tracker):
             if len(sides) == 2 and all(map(_is_comparable, sides)) and sides[0].shape == sides[1].shape:
                 self._compare(op, name, sides)
 
-    def _compare(self, op: Op, name: str, sides: list[Any]) -> None:
+    def _compare(self, op: Op, name: str, sides: list[torch.Tensor]) -> None:
         spot = self._frames.spot_of_op(op.frame)
         if spot is None or capturing():
             return
@@ -154,12 +155,12 @@ class CancellingDifferencesTracker(Tracker):
             return
         if any(side.is_leaf for side in sides):
             return
-        self._compared[spot] += 1
-        if self._compared[spot] > MAX_COMPARED_OF_LINE or self._compared.total() > MAX_COMPARED:
+        self._comparison_counts[spot] += 1
+        if self._comparison_counts[spot] > MAX_COMPARED_OF_LINE or self._comparison_counts.total() > MAX_COMPARED:
             return
-        starts = [_start(side) for side in sides]
+        starts = [_edge_before_copies(side) for side in sides]
         with private.measuring():
-            pair = self._pair_of(starts, name == _KL and not _is_log_target(op))
+            pair = self._compare_graphs(starts, name == _KL and not _is_log_target(op))
             if pair is None and name in (_DIV, _KL):
                 return
             is_equal = _are_equal(name, op, sides)
@@ -169,7 +170,7 @@ class CancellingDifferencesTracker(Tracker):
         if line is None:
             if len(self._lines) >= MAX_LINES:
                 return
-            line = self._lines[spot] = self._line_of(name, op.frame, sides)
+            line = self._lines[spot] = self._new_line(name, op.frame, sides)
         if pair is None or not is_equal:
             line.is_ruled_out = True
             return
@@ -179,7 +180,7 @@ class CancellingDifferencesTracker(Tracker):
         elif name in DIFFERENCES:
             self._differences.put(op.out, candidate)
 
-    def _line_of(self, name: str, frame: Any, sides: list[Any]) -> _Line:
+    def _new_line(self, name: str, frame: FrameType | None, sides: list[torch.Tensor]) -> _Line:
         if name == _RSUB:
             sides = sides[::-1]
         running: list[CodeLocation] = []
@@ -188,12 +189,12 @@ class CancellingDifferencesTracker(Tracker):
             running.append((frame.f_code, frame.f_lasti))
             frame = self._frames.first(frame.f_back)
         seqs = [side.grad_fn._sequence_nr() for side in sides]
-        one, other = map(self._maker, seqs)
+        one, other = map(self._place_of_node, seqs)
         # The second argument of a loss is its target.
-        again = int(seqs[1] >= seqs[0] or name not in DIFFERENCES | {_DIV})
-        return _Line(name, tuple(running), (one, other), again)
+        recomputed_side = int(seqs[1] >= seqs[0] or name not in DIFFERENCES | {_DIV})
+        return _Line(name, tuple(running), (one, other), recomputed_side)
 
-    def _maker(self, seq: int) -> CodeLocation | None:
+    def _place_of_node(self, seq: int) -> CodeLocation | None:
         """Return the place that made the node with a sequence number."""
         for end, entry in zip(*self._context.recorder.log.slice(seq, seq), strict=True):
             if end > seq:
@@ -202,18 +203,18 @@ class CancellingDifferencesTracker(Tracker):
 
     # Graphs
 
-    def _pair_of(self, starts: list[_Edge], of_probabilities: bool) -> _Pair | None:
+    def _compare_graphs(self, starts: list[_Edge], of_probabilities: bool) -> _EqualGraphs | None:
         """Compare two graphs node by node; return ``None`` if they differ, or are too large.
 
         :param of_probabilities: the first graph is that of a logarithm of what the second one is of.
         """
         one, other = starts
         if of_probabilities:
-            one, other, are_same = _without_logarithms(one, other)
+            one, other, are_same = _edges_below_logarithms(one, other)
             if not are_same:
                 return None
-        matched: dict[Any, Any] = {}
-        shared: list[Any] = []
+        matched: dict[torch.autograd.graph.Node, torch.autograd.graph.Node] = {}
+        shared: list[torch.autograd.graph.Node] = []
         versions: dict[int, int] = {}
         has_own_layers = depends_on_data = False
         stack = [(one, other)]
@@ -235,7 +236,7 @@ class CancellingDifferencesTracker(Tracker):
             following = a.next_functions, b.next_functions
             if hasattr(a, "variable") or a.name() != b.name() or len(following[0]) != len(following[1]):
                 return None
-            is_layer, takes_data = _layer(a)
+            is_layer, takes_data = _layer_properties(a)
             has_own_layers |= is_layer
             depends_on_data |= takes_data
             stack.extend(zip(*following, strict=True))
@@ -245,7 +246,7 @@ class CancellingDifferencesTracker(Tracker):
                 versions[id(variable)] = variable._version
             if depends_on_data and len(versions) == MAX_LEAVES:
                 break
-            depends_on_data |= _layer(node)[1]
+            depends_on_data |= _layer_properties(node)[1]
             for child, _ in node.next_functions:
                 if child is not None and child not in matched:
                     matched[child] = child
@@ -253,11 +254,11 @@ class CancellingDifferencesTracker(Tracker):
                     shared.append(child)
             if self._nodes_left < 0:
                 return None
-        return _Pair(tuple(versions.items()), has_own_layers, depends_on_data) if versions else None
+        return _EqualGraphs(tuple(versions.items()), has_own_layers, depends_on_data) if versions else None
 
     # Backward calls
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Count the comparisons that are part of the graph of a call."""
         if running.inside is not None or not self._candidates:
             return
@@ -271,7 +272,7 @@ class CancellingDifferencesTracker(Tracker):
                 line.first = line.first if line.steps else step
                 line.last, line.steps, line.versions = step, line.steps + 1, candidate.versions
                 if line.steps < MIN_STEPS:
-                    self._context.look_closely(step + 2)  # the next step confirms it
+                    self._context.inspect_until(step + 2)  # the next step confirms it
         self._candidates = left
 
     def records(self) -> Iterator[CancellingDifference]:
@@ -280,21 +281,23 @@ class CancellingDifferencesTracker(Tracker):
                 continue
             running = [at for one in reversed(line.running) if (at := self._frames.site(one)) is not None]
             compared = compared_on(running, line.op_name in DIFFERENCES | {_DIV})
-            again = line.again if compared.reference is None else compared.reference
-            made = self._made(line, again, compared)
+            recomputed_side = line.recomputed_side if compared.reference is None else compared.reference
+            made = self._line_of_side(line, recomputed_side, compared)
             counts = line.steps, line.first
-            yield CancellingDifference(line.op_name, self._frames.site(spot), made, compared.texts, again, *counts)
+            yield CancellingDifference(
+                line.op_name, self._frames.site(spot), made, compared.texts, recomputed_side, *counts
+            )
 
-    def _made(self, line: _Line, again: int, compared: Compared) -> Site | None:
+    def _line_of_side(self, line: _Line, recomputed_side: int, compared: Compared) -> Site | None:
         """Return the line that made a side, or that assigned its variable if a function of the script made it."""
-        makers, assigned = [self._frames.site(one) for one in line.sides], compared.made[again]
-        maker = makers[again] if makers[0] != makers[1] else None  # a line that makes both tells nothing
+        makers, assigned = [self._frames.site(one) for one in line.sides], compared.made[recomputed_side]
+        maker = makers[recomputed_side] if makers[0] != makers[1] else None  # a line that makes both tells nothing
         if assigned is None or maker is None:
             return assigned or maker
         return maker if (maker.file, maker.function) == (assigned.file, assigned.function) else assigned
 
 
-def _is_comparable(side: Any) -> bool:
+def _is_comparable(side: object) -> bool:
     return bool(
         isinstance(side, _Tensor)
         and private.is_dense(side)
@@ -303,7 +306,7 @@ def _is_comparable(side: Any) -> bool:
     )
 
 
-def _start(side: Any) -> _Edge:
+def _edge_before_copies(side: torch.Tensor) -> _Edge:
     """Return the node of a tensor, and which result of it the tensor is; copies are left out."""
     node, number = side.grad_fn, side.output_nr
     while canonical(node.name()) == _CLONE and node.next_functions[0][0] is not None:
@@ -311,7 +314,7 @@ def _start(side: Any) -> _Edge:
     return node, number
 
 
-def _without_logarithms(one: _Edge, other: _Edge) -> tuple[_Edge, _Edge, bool]:
+def _edges_below_logarithms(one: _Edge, other: _Edge) -> tuple[_Edge, _Edge, bool]:
     """Return the edges at which the graphs of logarithms and of probabilities begin to be equal, and if they may."""
     names = canonical(one[0].name()), canonical(other[0].name())
     if names == ("log_softmax", "softmax"):
@@ -323,7 +326,7 @@ def _without_logarithms(one: _Edge, other: _Edge) -> tuple[_Edge, _Edge, bool]:
     return one, other, False
 
 
-def _layer(node: Any) -> tuple[bool, bool]:
+def _layer_properties(node: Any) -> tuple[bool, bool]:
     """Return whether a node is that of a layer with weights, and whether the layer has an input without a graph."""
     name = canonical(node.name())
     if name not in _LAYERS and "rnn" not in name:
@@ -335,14 +338,14 @@ def _is_log_target(op: Op) -> bool:
     return bool(op.kwargs.get("log_target", False))
 
 
-def _are_equal(name: str, op: Op, sides: list[Any]) -> bool:
+def _are_equal(name: str, op: Op, sides: list[torch.Tensor]) -> bool:
     one, other = (side.detach() for side in sides)
     if name == _KL and not _is_log_target(op):
         return bool(torch.allclose(one.exp(), other, rtol=0, atol=PROBABILITIES_WITHIN))
     return bool(torch.equal(one, other))
 
 
-def _differs_by_row(side: Any) -> bool:
+def _differs_by_row(side: torch.Tensor) -> bool:
     """Return whether the rows of a tensor are not all equal."""
     rows = side.detach().squeeze()
     return not bool((rows == rows[:1]).all())

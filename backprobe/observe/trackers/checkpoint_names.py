@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -30,19 +29,19 @@ class CheckpointNameTracker(Tracker):
         #: By line and class of the model. The line is filled in at the end.
         self._found: dict[tuple[CodeLocation, str], NothingLoaded] = {}
         self._thread = threading.get_ident()
-        context.put_back.append(self.detached)
+        context.restorers.append(self.observing_pauses)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = threading.get_ident()
         state_dicts.listen(self)
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         state_dicts.unlisten(self)
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         """Nothing to note."""
 
-    def described(self, state: Any, metadata: Any) -> None:
+    def described(self, state: object, metadata: object) -> None:
         """Nothing to note."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
@@ -71,7 +70,7 @@ class CheckpointNameTracker(Tracker):
             prefix, in_state, matching = prefix_between(given, own)
             self._found[key] = NothingLoaded(
                 model=key[1],
-                step=max(self._context.steps.coming - 1, 0),
+                step=max(self._context.steps.next_forward_step - 1, 0),
                 loads=1,
                 given=len(given),
                 names=tuple(given[:MAX_NAMES]),

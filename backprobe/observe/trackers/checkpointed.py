@@ -8,7 +8,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -39,9 +39,9 @@ TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 class _Sample:
     """A stored checkpointed region: its function, arguments and settings."""
 
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    function: Callable[..., Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     reentrant: bool
     preserve: bool
     where: ModuleCallRef | None
@@ -77,14 +77,14 @@ class CheckpointComparison(Tracker):
         function, args, kwargs, reentrant, preserve = given
         if any(s.function == function for s in samples):
             return
-        training = tuple((m, m.training) for m in self._known())
+        training = tuple((m, m.training) for m in self._known_modules())
         with torch.no_grad():
             values, spec = tree_flatten((tuple(args), dict(kwargs)))
             kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
         args, kwargs = tree_unflatten(kept, spec)
         samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
-    def _known(self) -> list[nn.Module]:
+    def _known_modules(self) -> list[nn.Module]:
         """Return the modules of all outermost modules that are alive."""
         return [module for _, model in self._modules.models() for module in model.modules()]
 
@@ -93,7 +93,7 @@ class CheckpointComparison(Tracker):
         for spot, samples in self._samples.items():
             for sample in samples:
                 try:
-                    with self._put_back(sample), torch.enable_grad():
+                    with self._as_in_script(sample), torch.enable_grad():
                         result = self._compare(sample)
                 except Exception as error:  # it cannot be run again outside the script
                     self._skipped.append(f"{_name(sample.function)}: {type(error).__name__}: {error}"[:300])
@@ -111,9 +111,10 @@ class CheckpointComparison(Tracker):
         return [Unseen("checkpointed region", 1, f"not compared: {reason}") for reason in self._skipped]
 
     @contextmanager
-    def _put_back(self, sample: _Sample) -> Iterator[None]:
+    def _as_in_script(self, sample: _Sample) -> Iterator[None]:
+        """Put modules in the modes that they had in the call; afterwards restore modes, buffers and random state."""
         now = [(m, m.training) for m, _ in sample.training]
-        buffers = [(b, b.detach().clone()) for m in self._known() for b in m._buffers.values() if b is not None]
+        buffers = [(b, b.detach().clone()) for m in self._known_modules() for b in m._buffers.values() if b is not None]
         for module, mode in sample.training:
             module.training = mode
         try:
@@ -129,13 +130,13 @@ class CheckpointComparison(Tracker):
     def _compare(self, sample: _Sample) -> tuple[list[str], float, bool] | None:
         plain, leaves, v = _gradients(sample, False, None, None)
         again, _, _ = _gradients(sample, False, leaves, v)
-        if any(_far(a, b) for a, b in zip(plain, again, strict=True)):
+        if any(_relative_difference(a, b) for a, b in zip(plain, again, strict=True)):
             self._skipped.append(f"{_name(sample.function)}: no two calls give the same gradients")
             return None
         with_it, _, _ = _gradients(sample, True, leaves, v)
         names, worst, lost = [], 0.0, False
         for i, (leaf, a, b) in enumerate(zip(leaves, plain, with_it, strict=True)):
-            far = _far(a, b)
+            far = _relative_difference(a, b)
             if far:
                 names.append(self._names.of(leaf) if isinstance(leaf, nn.Parameter) else f"input {i}")
                 worst, lost = max(worst, far), lost or b is None
@@ -150,7 +151,9 @@ def _name(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[list[Any], list[Any], list[Any]]:
+def _gradients(
+    sample: _Sample, checkpoint: bool, leaves: Any, v: Any
+) -> tuple[list[Any], list[torch.Tensor | None], list[Any]]:
     """Return the gradients of a region, the tensors that they belong to, and the cotangents.
 
     These tensors are the inputs that require grad, then the parameters that the plain region reaches.
@@ -193,12 +196,12 @@ def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[
             p.grad = grad
 
 
-def _parameters(outs: list[Any]) -> list[Any]:
+def _parameters(outs: list[Any]) -> list[torch.Tensor]:
     """Return the parameters that the graphs of `outs` reach."""
     return [v for _, v in walk([o.grad_fn for o in outs], Plans()).leaves if isinstance(v, nn.Parameter)]
 
 
-def _far(a: Any, b: Any) -> float:
+def _relative_difference(a: Any, b: Any) -> float:
     """Return the relative difference of two gradients, 0 if it is only rounding. ``None`` counts as zeros."""
     if a is None and b is None:
         return 0.0

@@ -86,7 +86,7 @@ _Key = tuple[CodeLocation | None, str]
 
 
 @dataclass
-class _Look:
+class _Comparison:
     """A comparison in the running step.
 
     :ivar stage: what is still to be done to its result: a key of ``_FINISHES``, or nothing.
@@ -101,15 +101,15 @@ class _Look:
     is_product: bool
     rows: int
     numbers: torch.Tensor
-    sides: tuple[weakref.ref[Any], weakref.ref[Any]]
-    leaves: tuple[dict[int, weakref.ref[Any]], dict[int, weakref.ref[Any]]]
+    sides: tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor]]
+    leaves: tuple[dict[int, weakref.ref[torch.Tensor]], dict[int, weakref.ref[torch.Tensor]]]
     trained: list[bool] = field(default_factory=lambda: [False, False])
     reached: bool = False
     beside_others: bool = False
 
 
 @dataclass
-class _Seen:
+class _Measurement:
     """A line in one step: the larger spread of its tensors, and the larger deviation of their rows from the mean."""
 
     step: int
@@ -125,31 +125,31 @@ class CollapsedEmbeddingsTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
-        self._lines: dict[_Key, list[_Seen]] = {}
+        self._lines: dict[_Key, list[_Measurement]] = {}
         self._later = Later()
         # Of the running step:
-        self._looks: list[_Look] = []
-        self._following: FollowedTensors[frozenset[int]] = FollowedTensors()
-        self._fitted: FollowedTensors[bool] = FollowedTensors()
-        self._normalised: FollowedTensors[bool] = FollowedTensors()
+        self._comparisons: list[_Comparison] = []
+        self._followed: FollowedTensors[frozenset[int]] = FollowedTensors()
+        self._fitted_tensors: FollowedTensors[bool] = FollowedTensors()
+        self._normalised_tensors: FollowedTensors[bool] = FollowedTensors()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._forget()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._looks = []
-        self._following.clear()
-        self._fitted.clear()
-        self._normalised.clear()
+        self._comparisons = []
+        self._followed.clear()
+        self._fitted_tensors.clear()
+        self._normalised_tensors.clear()
 
     def op_inspected(self, op: Op) -> None:
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return
         out = op.out
-        if type(out) is tuple and self._normalised:
+        if type(out) is tuple and self._normalised_tensors:
             self._note_parts(op, out)
         if type(out) is not _Tensor or not out.requires_grad or not private.is_dense(out):
             return
@@ -161,26 +161,26 @@ class CollapsedEmbeddingsTracker(Tracker):
         if stage is not None and len(tensors) >= 2:
             one, other = tensors[:2]
             if one.requires_grad != other.requires_grad and stage != "product" and one.shape == other.shape:
-                self._fitted.put(one if one.requires_grad else other, True)
-            elif self._is_comparison(stage, one, other) and len(self._looks) < MAX_MEASURED and not capturing():
-                self._look(op, name, stage, one, other)
+                self._fitted_tensors.put(one if one.requires_grad else other, True)
+            elif self._is_comparison(stage, one, other) and len(self._comparisons) < MAX_MEASURED and not capturing():
+                self._measure_comparison(op, name, stage, one, other)
                 return
-        if name in _NORMALISATIONS or (name in RESHAPES and self._normalised.of(tensors)):
-            self._normalised.put(out, True)
+        if name in _NORMALISATIONS or (name in RESHAPES and self._normalised_tensors.of(tensors)):
+            self._normalised_tensors.put(out, True)
         self._follow(name, tensors, out)
 
     def _note_parts(self, op: Op, parts: tuple[object, ...]) -> None:
-        if canonical(op_name(op.func)) in _PARTS and self._normalised.of(op.tensors()):
+        if canonical(op_name(op.func)) in _PARTS and self._normalised_tensors.of(op.tensors()):
             for part in parts:
                 if type(part) is _Tensor:
-                    self._normalised.put(part, True)
+                    self._normalised_tensors.put(part, True)
 
     def _is_comparison(self, stage: str, one: object, other: object) -> bool:
-        if stage == "product" and not (self._normalised.get(one) and self._normalised.get(other)):
+        if stage == "product" and not (self._normalised_tensors.get(one) and self._normalised_tensors.get(other)):
             return False
         return _are_embeddings(one, other)
 
-    def _look(self, op: Op, name: str, stage: str, one: Any, other: Any) -> None:
+    def _measure_comparison(self, op: Op, name: str, stage: str, one: torch.Tensor, other: torch.Tensor) -> None:
         dim = op.kwargs.get("dim", op.args[2] if len(op.args) > 2 and type(op.args[2]) is int else 1)
         is_cosine = name in _COSINES
         if is_cosine and name == canonical("cosine_embedding_loss"):
@@ -188,43 +188,47 @@ class CollapsedEmbeddingsTracker(Tracker):
         if is_cosine and not (type(dim) is int and -one.dim() <= dim < one.dim() and one.shape[dim] >= MIN_WIDTH):
             return
         with private.measuring():
-            numbers = torch.stack([_numbers(t, dim if is_cosine else None) for t in (one, other)])
+            numbers = torch.stack([_row_statistics(t, dim if is_cosine else None) for t in (one, other)])
         key = self._frames.spot_of_op(op.frame), op_name(op.func)
         leaves = nearest_leaves(one, MAX_LEAVES, MAX_NODES), nearest_leaves(other, MAX_LEAVES, MAX_NODES)
         if all(leaves):
             rows = min(one.numel() // one.shape[dim] if is_cosine else one.shape[0], MAX_ROWS)
             sides = _ref(one), _ref(other)
             is_product = stage == "product"
-            look = _Look(key, stage, is_cosine or is_product, is_product, rows, numbers, sides, leaves)
-            self._looks.append(look)
-            self._following.put(op.out, frozenset((len(self._looks) - 1,)))
+            look = _Comparison(key, stage, is_cosine or is_product, is_product, rows, numbers, sides, leaves)
+            self._comparisons.append(look)
+            self._followed.put(op.out, frozenset((len(self._comparisons) - 1,)))
 
     def _follow(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
-        followed = self._following.of(tensors)
+        followed = self._followed.of(tensors)
         origins: frozenset[int] = frozenset().union(*followed)
-        kept = {i for i in origins if name in (_FINISHES[self._looks[i].stage] if self._looks[i].stage else _SUMS)}
+        kept = {
+            i
+            for i in origins
+            if name in (_FINISHES[self._comparisons[i].stage] if self._comparisons[i].stage else _SUMS)
+        }
         if name == _MUL and len(tensors) == 2 and tensors[0] is tensors[1]:
-            kept |= {i for i in origins if self._looks[i].stage == "difference"}
+            kept |= {i for i in origins if self._comparisons[i].stage == "difference"}
         for i in kept:
-            self._looks[i].stage = ""
+            self._comparisons[i].stage = ""
             if name in _JOINING and len(followed) < sum(t.requires_grad for t in tensors):
-                self._looks[i].beside_others = True
+                self._comparisons[i].beside_others = True
         if kept:
-            self._following.put(out, frozenset(kept))
+            self._followed.put(out, frozenset(kept))
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Note which comparisons reach the roots of a call."""
         if running.inside is not None:
             return
         for root in running.roots:
-            for i in self._following.get(root) or ():
-                look = self._looks[i]
-                fitted = any(t is not None and self._fitted.get(t) for t in (ref() for ref in look.sides))
+            for i in self._followed.get(root) or ():
+                look = self._comparisons[i]
+                fitted = any(t is not None and self._fitted_tensors.get(t) for t in (ref() for ref in look.sides))
                 look.reached |= not look.stage and not fitted
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep the comparisons both of whose tensors depend on parameters that optimizers have stepped."""
-        waiting = [one for one in self._looks if one.reached and not all(one.trained)]
+        waiting = [one for one in self._comparisons if one.reached and not all(one.trained)]
         if not waiting:
             return
         held = ids_held_by(optimizer)
@@ -238,16 +242,16 @@ class CollapsedEmbeddingsTracker(Tracker):
             with private.measuring():
                 numbers = self._later.fetch([number for one in found for number in one.numbers.reshape(-1).unbind()])
             for i, one in enumerate(found):
-                self._keep(one, numbers[6 * i : 6 * i + 6])
+                self._keep_numbers(one, numbers[6 * i : 6 * i + 6])
 
-    def _keep(self, look: _Look, numbers: list[float]) -> None:
+    def _keep_numbers(self, look: _Comparison, numbers: list[float]) -> None:
         if not all(map(math.isfinite, numbers)) or (look.key not in self._lines and len(self._lines) >= MAX_LINES):
             return
         spread, deviation, off_unit = (max(numbers[i], numbers[i + 3]) for i in range(3))
         if look.is_product and off_unit > UNIT_WITHIN:
             return
         seen, step = self._lines.setdefault(look.key, []), self._context.steps.index
-        now = _Seen(step, look.rows, spread, deviation, look.directions, look.beside_others)
+        now = _Measurement(step, look.rows, spread, deviation, look.directions, look.beside_others)
         if seen and seen[-1].step == step:  # several calls, such as one for each order of two views
             last = seen.pop()
             now.beside_others |= last.beside_others
@@ -256,7 +260,7 @@ class CollapsedEmbeddingsTracker(Tracker):
         seen.append(now)
         fell = len(seen) > 1 and now.spread <= MAX_SHARE * seen[0].spread
         if fell and not _is_collapsed(seen) and seen[-2].step < step - 1:
-            self._context.look_closely(step + 2)  # the next step confirms it
+            self._context.inspect_until(step + 2)  # the next step confirms it
 
     def records(self) -> Iterator[CollapsedEmbeddings]:
         for (spot, op), seen in self._lines.items():
@@ -267,7 +271,7 @@ class CollapsedEmbeddingsTracker(Tracker):
                 )
 
 
-def _is_collapsed(seen: list[_Seen]) -> bool:
+def _is_collapsed(seen: list[_Measurement]) -> bool:
     if len(seen) < 3:
         return False
     first, before, last = seen[0], seen[-2], seen[-1]
@@ -297,7 +301,7 @@ def _are_embeddings(one: Any, other: Any) -> bool:
     return bool(rows >= MIN_ROWS and width >= MIN_WIDTH and one.numel() <= MAX_ELEMENTS)
 
 
-def _numbers(x: torch.Tensor, dim: int | None) -> torch.Tensor:
+def _row_statistics(x: torch.Tensor, dim: int | None) -> torch.Tensor:
     """Return the spread of the rows of a tensor, their deviation from their mean, and how far they are from length 1.
 
     :param dim: the dimension along which rows are normalised first. If there is none, rows may be the first dimension

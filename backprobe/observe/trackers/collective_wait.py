@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from types import FrameType
 
 import torch
 import torch.distributed
@@ -59,7 +59,7 @@ def in_use() -> bool:
     return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
-def of_collective(error: BaseException | None) -> bool:
+def is_collective_error(error: BaseException | None) -> bool:
     """Return whether `error` reports that a collective operation failed."""
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in COLLECTIVE)
 
@@ -97,41 +97,41 @@ class CollectiveWaitWatcher:
         others: Callable[[], Iterable[RankSeen]] | None = None,
         kept: bool = False,
     ) -> None:
-        self._frames, self._changed, self._say, self._others = frames, changed, say, others
-        self._reported: Any = None
+        self._frames, self._on_change, self._prints_reports, self._read_reports = frames, changed, say, others
+        self._reported: _Wait | None = None
         self._thread_id = threading.get_ident()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._now: _Wait | None = None
+        self._current_wait: _Wait | None = None
         self._waits: deque[tuple[_Wait, float]] = deque(maxlen=50)
         #: (time, code location), added when the thread is seen in another place.
-        self._trail: deque[tuple[float, CodeLocation]] = deque(maxlen=64)
+        self._recent_places: deque[tuple[float, CodeLocation]] = deque(maxlen=64)
         #: The user's code locations that were seen on the thread's stack.
-        self._around: dict[CodeLocation, None] = {}
+        self._stack_locations: dict[CodeLocation, None] = {}
         #: The thread's current place and since when it is there, and the time at which the flight recorder was last
         #: read.
-        self._still: tuple[CodeLocation | None, float] = (None, 0.0)
-        self._asked = 0.0
+        self._current_place: tuple[CodeLocation | None, float] = (None, 0.0)
+        self._last_flight_read = 0.0
         #: Wall-clock time, and processor time of this process, some inspections ago.
-        self._used = (time.monotonic(), time.process_time())
+        self._earlier_clocks = (time.monotonic(), time.process_time())
         self.busy: float | None = None
         self.rank: int | None = None
         #: The end times and numbers of steps; and a function that returns the number of the running step, if known.
-        self._ends: tuple[tuple[float, int], ...] = ()
+        self._step_ends: tuple[tuple[float, int], ...] = ()
         self.step: Callable[[], int | None] = lambda: None
-        self._ways: dict[Site, tuple[Site, ...]] = {}
-        self._looks = 0
+        self._conditions_by_line: dict[Site, tuple[Site, ...]] = {}
+        self._inspection_count = 0
         self._flight = Flight(self._site_of)
         if kept:
-            self._flight.ask()
+            self._flight.request()
 
     def step_ended(self, step: int) -> None:
         """Record the end of a step. Called by the watched thread."""
-        self._ends = (*self._ends[-MAX_STEP_ENDS:], (wall_clock.now(), step))
+        self._step_ends = (*self._step_ends[-MAX_STEP_ENDS:], (wall_clock.now(), step))
 
     def _step_at(self, at: float) -> int | None:
         """Return the step that was running at time `at`; ``None`` if it is not known."""
-        ends = self._ends
+        ends = self._step_ends
         place = bisect_right(ends, at, key=lambda end: end[0])
         step = ends[place][1] if place < len(ends) else self.step()
         before = ends[place - 1][1] if place else -1
@@ -145,7 +145,7 @@ class CollectiveWaitWatcher:
     def stop(self) -> None:
         if self.rank is None:  # a process that ends at once may never have been inspected
             self.rank = rank()
-        self._flight.leave()
+        self._flight.restore_environment()
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(1.0)
@@ -164,66 +164,71 @@ class CollectiveWaitWatcher:
         found = rank()
         new = found is not None and self.rank is None
         if new:
-            self._flight.leave()
+            self._flight.restore_environment()
         self.rank = found if found is not None else self.rank
-        spot, op = self._where(frame)
-        backward = self._in_backward(frame)
+        spot, op = self._place_and_collective(frame)
+        backward = self._is_in_backward(frame)
         callers = self._callers(frame) if op else ()
         self.note_callers(frame)
         del frame
-        if spot is not None and (not self._trail or self._trail[-1][1] != spot):
-            self._trail.append((at, spot))
-        if self._still[0] != spot:
-            self._still = spot, at
-        now = self._now
-        if now is not None and now.inside and now.spot == spot and self._goes_on(now):
+        if spot is not None and (not self._recent_places or self._recent_places[-1][1] != spot):
+            self._recent_places.append((at, spot))
+        if self._current_place[0] != spot:
+            self._current_place = spot, at
+        now = self._current_wait
+        if now is not None and now.inside and now.spot == spot and self._is_still_running(now):
             op = now.op
         same = now is not None and op == now.op and spot == now.spot
         if now is not None and not same:
-            self._end(at)
+            self._end_wait(at)
         if op and spot is not None and not same:
-            self._now = _Wait(op, spot, at, callers=callers)
+            self._current_wait = _Wait(op, spot, at, callers=callers)
         elif not op and backward and spot is not None:
-            self._now = self._inside_backward(spot, at)
-        self._looks += 1
-        if self._looks % 8 == 0:
-            before, self._used = self._used, (time.monotonic(), time.process_time())
-            self.busy = (self._used[1] - before[1]) / max(self._used[0] - before[0], INSPECTION_INTERVAL_S)
-        now = self._now
+            self._current_wait = self._wait_inside_backward(spot, at)
+        self._inspection_count += 1
+        if self._inspection_count % 8 == 0:
+            before, self._earlier_clocks = self._earlier_clocks, (time.monotonic(), time.process_time())
+            self.busy = (self._earlier_clocks[1] - before[1]) / max(
+                self._earlier_clocks[0] - before[0], INSPECTION_INTERVAL_S
+            )
+        now = self._current_wait
         waits = now is not None and at - now.began > MIN_WAIT_S
         if waits and now is not None:
-            if now.called is None and at - self._asked > FLIGHT_READ_INTERVAL_S:
-                now = self._now = replace(now, called=self._called(now.began))
+            if now.called is None and at - self._last_flight_read > FLIGHT_READ_INTERVAL_S:
+                now = self._current_wait = replace(now, called=self._first_running_collective(now.began))
             limit = now.called.timeout if now.called is not None else store_timeout()
             if (
-                self._say
+                self._prints_reports
                 and self._reported is None
                 and at - now.began > min(REPORT_AFTER_S, REPORT_TIMEOUT_FRACTION * limit or REPORT_AFTER_S)
             ):
-                self._report(now, at)
+                self._print_report(now, at)
         # A process that is killed must have reported what it was doing; and processes that end first must know its
         # rank.
-        if self._changed is not None and (
+        if self._on_change is not None and (
             waits
             or new
-            or (self.rank is not None and (self._looks < FIRST_REPORTED_INSPECTIONS or self._looks % 4 == 0))
+            or (
+                self.rank is not None
+                and (self._inspection_count < FIRST_REPORTED_INSPECTIONS or self._inspection_count % 4 == 0)
+            )
         ):
-            self._changed()
+            self._on_change()
 
     def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:
         mine = next((one for one in frames if self._frames.is_users_file(one[0])), None)
         return None if mine is None else site_at(*mine)
 
-    def note_callers(self, frame: Any) -> None:
+    def note_callers(self, frame: FrameType | None) -> None:
         """Record the user's code locations on the stack of `frame`."""
-        while frame is not None and len(self._around) < MAX_LOCATIONS:
+        while frame is not None and len(self._stack_locations) < MAX_LOCATIONS:
             if self._frames.is_user(frame.f_code):
-                self._around[frame.f_code, frame.f_lasti] = None
+                self._stack_locations[frame.f_code, frame.f_lasti] = None
                 if frame.f_code.co_name == "<module>":  # code that runs or imports the script has loops of its own
                     return
             frame = frame.f_back
 
-    def _callers(self, frame: Any) -> tuple[CodeLocation, ...]:
+    def _callers(self, frame: FrameType | None) -> tuple[CodeLocation, ...]:
         """Return the user's code locations on a stack, without the innermost one and without module-level code."""
         found: list[CodeLocation] = []
         while frame is not None and len(found) <= MAX_CALLERS:
@@ -239,13 +244,13 @@ class CollectiveWaitWatcher:
         """
         last = [site for site in dict.fromkeys(lines) if site is not None][-MAX_CONDITION_LINES:]
         for site in last:
-            if site not in self._ways:  # reading the code is slow, and this is called often
-                self._ways[site] = branch_conditions(self._frames, site)
-        return tuple((site, found) for site in last if (found := self._ways[site]))
+            if site not in self._conditions_by_line:  # reading the code is slow, and this is called often
+                self._conditions_by_line[site] = branch_conditions(self._frames, site)
+        return tuple((site, found) for site in last if (found := self._conditions_by_line[site]))
 
     def branches(self) -> tuple[Site, ...]:
         """Return the lines that leave a loop in which the thread was seen."""
-        sites = [site for spot in list(self._around) if (site := self._frames.site(spot)) is not None]
+        sites = [site for spot in list(self._stack_locations) if (site := self._frames.site(spot)) is not None]
         return branches_around((site.file, site.line) for site in sites)
 
     def conditions(self, ways: Iterable[tuple[Site, tuple[Site, ...]]]) -> tuple[tuple[Site, Site], ...]:
@@ -253,7 +258,7 @@ class CollectiveWaitWatcher:
         lines = dict.fromkeys((*self.branches(), *(line for _, found in ways for line in found)))
         return tuple((line, head) for line in lines if (head := condition_of(line)) is not None)
 
-    def _in_backward(self, frame: Any) -> bool:
+    def _is_in_backward(self, frame: FrameType | None) -> bool:
         """Return whether the thread is inside the autograd engine."""
         while frame is not None and not self._frames.is_user(frame.f_code):
             if frame.f_code is code_objects.ENGINE_CALL:
@@ -261,58 +266,62 @@ class CollectiveWaitWatcher:
             frame = frame.f_back
         return False
 
-    def _inside_backward(self, spot: CodeLocation, at: float) -> _Wait | None:
+    def _wait_inside_backward(self, spot: CodeLocation, at: float) -> _Wait | None:
         """Return the collective that is running while the thread stays inside the engine; ``None`` if there is none."""
-        if at - self._still[1] < FLIGHT_READ_INTERVAL_S or at - self._asked < FLIGHT_READ_INTERVAL_S:
+        if at - self._current_place[1] < FLIGHT_READ_INTERVAL_S or at - self._last_flight_read < FLIGHT_READ_INTERVAL_S:
             return None
-        called = self._called()
-        return None if called is None else _Wait(called.op, spot, max(called.began, self._still[1]), "backward", called)
+        called = self._first_running_collective()
+        return (
+            None
+            if called is None
+            else _Wait(called.op, spot, max(called.began, self._current_place[1]), "backward", called)
+        )
 
-    def _called(self, since: float = 0.0) -> Collective | None:
+    def _first_running_collective(self, since: float = 0.0) -> Collective | None:
         """Return the first running collective, preferably among those called after `since`."""
-        self._asked = wall_clock.now()
-        ones = [one for one in self.collectives() if not one.over and one.began < self._asked - MIN_WAIT_S]
+        self._last_flight_read = wall_clock.now()
+        ones = [one for one in self.collectives() if not one.over and one.began < self._last_flight_read - MIN_WAIT_S]
         ones = [one for one in ones if one.began >= since - INSPECTION_INTERVAL_S] or ones
         return min(ones, key=lambda one: one.began, default=None)
 
-    def _goes_on(self, wait: _Wait) -> bool:
+    def _is_still_running(self, wait: _Wait) -> bool:
         """Return whether a collective that is on no Python stack is still running."""
-        if wall_clock.now() - self._asked < FLIGHT_READ_INTERVAL_S:
+        if wall_clock.now() - self._last_flight_read < FLIGHT_READ_INTERVAL_S:
             return True
-        called, self._asked = wait.called, wall_clock.now()
+        called, self._last_flight_read = wait.called, wall_clock.now()
         return called is not None and any(
             (one.group, one.number, one.over) == (called.group, called.number, False) for one in self.collectives()
         )
 
     def collectives(self) -> tuple[Collective, ...]:
         """Return the last collectives of each process group; empty if torch does not keep them."""
-        found = self._flight.last() if self.rank is not None or in_use() else ()
+        found = self._flight.latest() if self.rank is not None or in_use() else ()
         return tuple(replace(one, step=self._step_at(one.began)) for one in found)
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
         """Return the times at which collectives were called, see ``RankSeen.arrivals``."""
         return () if self.rank is None else self._flight.arrivals()
 
-    def _report(self, now: _Wait, at: float) -> None:
+    def _print_report(self, now: _Wait, at: float) -> None:
         """Print, once per wait, that it lasts and for which ranks. Only the first waiting rank prints."""
         self._reported = now
-        own = RankSeen(self.rank, os.getpid(), (self._record(now, at - now.began, "never"),))
+        own = RankSeen(self.rank, os.getpid(), (self._wait_record(now, at - now.began, "never"),))
         ranks = [own]
-        if self._others is not None and self._changed is not None:
-            self._changed()
-            ranks = [seen for seen in self._others() if seen.rank is not None] or ranks
+        if self._read_reports is not None and self._on_change is not None:
+            self._on_change()
+            ranks = [seen for seen in self._read_reports() if seen.rank is not None] or ranks
         found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
         first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
         if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # pids repeat across machines
             say(f"backprobe: {said(found, wall_clock.now())}", sys.stderr)
 
-    def _end(self, at: float) -> None:
-        now, self._now = self._now, None
+    def _end_wait(self, at: float) -> None:
+        now, self._current_wait = self._current_wait, None
         self._reported = None
         if now is not None and at - now.began > MIN_WAIT_S:
             self._waits.append((now, at))
 
-    def _record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
+    def _wait_record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
         site = self._frames.site
         callers = tuple(line for spot in wait.callers if (line := site(spot)) is not None)
         made = RankWait(wait.op, site(wait.spot), wait.began, seconds, ended, wait.inside, callers=callers)
@@ -321,7 +330,7 @@ class CollectiveWaitWatcher:
             return made
         return replace(made, group=called.group, number=called.number, inputs=called.inputs)
 
-    def _where(self, frame: Any) -> tuple[CodeLocation | None, str]:
+    def _place_and_collective(self, frame: FrameType | None) -> tuple[CodeLocation | None, str]:
         """Return the user's code location on a stack, and the collective that it is in; empty if it is in none."""
         op, inside = "", None
         while frame is not None:
@@ -346,16 +355,16 @@ class CollectiveWaitWatcher:
         :param failed: the process ended with an error, right after the last wait.
         """
         at = wall_clock.now()
-        if self._now is not None and threading.get_ident() == self._thread_id:
-            self._end(at)
-        found = [self._record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
+        if self._current_wait is not None and threading.get_ident() == self._thread_id:
+            self._end_wait(at)
+        found = [self._wait_record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
         if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * INSPECTION_INTERVAL_S + 0.5:
             found[-1] = replace(found[-1], ended="raised")
-        now = self._now
+        now = self._current_wait
         if now is not None and at - now.began > MIN_WAIT_S:
-            found.append(self._record(now, at - now.began, "raised" if failed else "never"))
+            found.append(self._wait_record(now, at - now.began, "raised" if failed else "never"))
         return tuple(found)
 
     def trail(self) -> tuple[tuple[float, Site], ...]:
         """Return (time, line) for the last places of the thread, oldest first."""
-        return tuple((at, site) for at, spot in self._trail if (site := self._frames.site(spot)) is not None)
+        return tuple((at, site) for at, spot in self._recent_places if (site := self._frames.site(spot)) is not None)

@@ -45,18 +45,18 @@ class CompilationTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.names.frames
-        self._noted = private.Compilations()
+        self._reader = private.Compilations()
         self._regions: dict[_Key, _Region] = {}
         #: The last key for each frame number of Dynamo.
-        self._last: dict[str, _Key] = {}
-        self._before: dict[str, private.Compilation] = {}
+        self._last_key_by_frame: dict[str, _Key] = {}
+        self._first_compilations: dict[str, private.Compilation] = {}
         self._ended = False
 
-    def attached(self) -> None:
-        compilations, _ = self._noted.new()  # of before; torch does not repeat their functions' names
+    def observing_begins(self) -> None:
+        compilations, _ = self._reader.new()  # of before; torch does not repeat their functions' names
         for one in compilations:
             if one.function:
-                self._before.setdefault(one.frame, one)
+                self._first_compilations.setdefault(one.frame, one)
 
     def step_ended(self, step: Step) -> None:
         self._read_compilations(step.index)
@@ -71,20 +71,20 @@ class CompilationTracker(Tracker):
         return tuple(region.record() for region in self._regions.values())
 
     def unseen(self) -> tuple[Unseen, ...]:
-        if not self._noted.lost:
+        if not self._reader.lost:
             return ()
         note = "torch keeps the last 64 only, and there were more between two looks"
-        return (Unseen("times that more was compiled than is known", self._noted.lost, note, hides=False),)
+        return (Unseen("times that more was compiled than is known", self._reader.lost, note, hides=False),)
 
     def _read_compilations(self, step: int) -> None:
         if self._ended:
             return
-        compilations, breaks = self._noted.new()
+        compilations, breaks = self._reader.new()
         for one in compilations:
             self._add(self._region(one, step), one, step)
         for broken in breaks:
             site = self._innermost(broken.stack)
-            found = self._broken(broken.stack)
+            found = self._region_of_break(broken.stack)
             seen = GraphBreak(broken.reason, site)
             if found is not None and seen not in found.breaks and len(found.breaks) < MAX_PER_FUNCTION:
                 found.breaks.append(seen)
@@ -95,15 +95,15 @@ class CompilationTracker(Tracker):
         Torch gives a function's name only with its first compilation, and numbers functions anew after
         ``torch._dynamo.reset()``.
         """
-        named = one if one.function else self._before.get(one.frame, one)
+        named = one if one.function else self._first_compilations.get(one.frame, one)
         key = (one.frame, named.function, named.file, named.line)
         if not one.function:
-            key = self._last.get(one.frame, key)
+            key = self._last_key_by_frame.get(one.frame, key)
         region = self._regions.get(key)
         if region is None:
             region = self._regions[key] = _Region(step)
             self._name(region, named)
-        self._last[one.frame] = key
+        self._last_key_by_frame[one.frame] = key
         return region
 
     def _name(self, region: _Region, one: private.Compilation) -> None:
@@ -134,7 +134,7 @@ class CompilationTracker(Tracker):
         mine = [place for place in stack if self._frames.is_users_file(place[0])]
         return site_at(*mine[-1]) if mine else None
 
-    def _broken(self, stack: tuple[Place, ...]) -> _Region | None:
+    def _region_of_break(self, stack: tuple[Place, ...]) -> _Region | None:
         """Return the region in which a graph break occurred.
 
         This is the region of the function in which the stack begins.

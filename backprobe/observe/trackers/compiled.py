@@ -2,7 +2,7 @@
 
 Values inside a region cannot be observed. If a backward call went bad, its regions are executed again, op by op, on
 their inputs (Note [Graphs of compiled regions]). If that is impossible, the line is inferred from the FX graph of the
-region's backward, which torch keeps: the only line whose derivative is not finite everywhere, if there is exactly one.
+region's backward, which torch keeps: the only line whose op has a pole (``find_singular_op``).
 """
 
 from __future__ import annotations
@@ -44,82 +44,85 @@ class CompiledRegionTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._frames = context, context.names, context.names.frames
         self._graphs = private.CompiledGraphs(
-            self._called,
+            self._note_call,
             self._forget_call,
             lambda error: context.events.fault(self, error),
-            self._raised,
-            self._refused,
-            self._updated,
+            self._emit_op_raised,
+            self._record_refused_write,
+            self._note_compiled_step,
         )
-        context.put_back.append(self._graphs.detach)
+        context.restorers.append(self._graphs.detach)
         #: Number of optimizer steps that ran compiled.
-        self._updates = 0
+        self._compiled_step_count = 0
         #: The last calls of regions, by number, in the order of the calls.
-        self._calls: dict[int, private.RegionCall] = {}
+        self._region_calls: dict[int, private.RegionCall] = {}
         #: Regions of which calls were dropped while their graphs were alive.
-        self._dropped: set[str] = set()
+        self._regions_with_dropped_calls: set[str] = set()
         #: Numbers of the calls that existed when the previous step ended.
-        self._before: set[int] = set()
+        self._calls_at_last_step_end: set[int] = set()
         #: The gradients that a region's node received, by id of the node; and the handles of our hooks.
         self._grad_outputs: dict[int, Any] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._found: list[Inside] = []
-        self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
-        self._cuts: dict[tuple[str, Site], Cut] = {}
-        self._given: dict[str, None] = {}
+        self._refused_writes: dict[tuple[str, Site], RefusedToCompile] = {}
+        self._lost_paths: dict[tuple[str, Site], Cut] = {}
+        self._region_parameters: dict[str, None] = {}
         #: Regions whose gradient paths have been examined.
-        self._examined: set[_RegionKey] = set()
+        self._examined_regions: set[_RegionKey] = set()
         #: For each region, the outputs of its node whose gradients were zero last time; and how often new zeros
         #: appeared.
-        self._zeros: dict[_RegionKey, frozenset[int]] = {}
-        self._died = 0
-        #: Names of regions that were called; and whether a new one was called since the paths were last examined: a
-        #: recompiled region may take another path.
-        self._known: set[str] = set()
-        self._new = False
+        self._zero_outputs: dict[_RegionKey, frozenset[int]] = {}
+        self._new_zeros_count = 0
+        #: Names of regions that were called; and whether the next good backward call examines gradient paths, because a
+        #: new region was called, which may take another path, or new zeros appeared.
+        self._called_regions: set[str] = set()
+        self._examines_paths = False
         self._bad_calls_in_a_row, self._inspecting = 0, False
-        self._norms = RegionNorms(self._place)
+        self._norms = RegionNorms(self._op_line_and_module)
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._inspecting = inspecting
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._graphs.attach()
 
-    def detached(self) -> None:
-        self._remove_hooks()
+    def observing_pauses(self) -> None:
+        self._forget_calls_and_hooks()
 
     def step_ended(self, step: Step) -> None:
         """Forget the calls that are older than the previous step.
 
         Without an optimizer, a step may end between forward and backward, so calls of this step are kept.
         """
-        for number in self._before:
-            self._calls.pop(number, None)
-        self._before = set(self._calls)
+        for number in self._calls_at_last_step_end:
+            self._region_calls.pop(number, None)
+        self._calls_at_last_step_end = set(self._region_calls)
 
-    def _called(self, call: private.RegionCall) -> None:
-        if call.region.name not in self._known:
-            self._known.add(call.region.name)
-            self._new = True
+    def _note_call(self, call: private.RegionCall) -> None:
+        if call.region.name not in self._called_regions:
+            self._called_regions.add(call.region.name)
+            self._examines_paths = True
         self._context.events.region_called.emit(call)
-        self._calls[call.number] = call
-        if len(self._calls) > MAX_LIVE_CALLS:
-            self._dropped.add(self._calls.pop(next(iter(self._calls))).region.name)
+        self._region_calls[call.number] = call
+        if len(self._region_calls) > MAX_LIVE_CALLS:
+            self._regions_with_dropped_calls.add(self._region_calls.pop(next(iter(self._region_calls))).region.name)
 
     def _forget_call(self, number: int) -> None:
         """Forget a call whose graph was freed."""
-        self._calls.pop(number, None)
+        self._region_calls.pop(number, None)
 
-    def _raised(self, text: str, frame: FrameType, args: tuple[object, ...]) -> None:
+    def _emit_op_raised(self, text: str, frame: FrameType, args: tuple[object, ...]) -> None:
         """Emit the exception that a region call raised, in the same way as that of an op."""
         self._context.events.op_raised.emit(text, frame, args)
 
-    def _refused(self, region: private.CompiledGraph, args: Sequence[object]) -> None:
-        """Record a graph that is not compiled because it writes to a tensor that its backward needs."""
-        if len(self._writes) >= MAX_INVESTIGATED_CALLS:
+    def _record_refused_write(self, region: private.CompiledGraph, args: Sequence[object]) -> None:
+        """Record the write for which torch refused to compile a graph: its backward needs the tensor.
+
+        Nothing is recorded if the write, or its line, is not found.
+        """
+        if len(self._refused_writes) >= MAX_INVESTIGATED_CALLS:
             return
-        with private.unseen(), private.unnoticed():
+        with private.disable_function_modes(), private.hide_ops():
             found = private.refused_write(region, args)
         site = self._site(found.write) if found is not None else None
         if found is None or site is None:
@@ -128,7 +131,7 @@ class CompiledRegionTracker(Tracker):
         made = RefusedToCompile(
             op,
             site,
-            self._module(region, args, found.write),
+            self._module_path(region, args, found.write),
             private.name_of(saver) if saver is not None else "an operation",
             self._site(saver) if saver is not None else None,
             found.shape,
@@ -137,25 +140,27 @@ class CompiledRegionTracker(Tracker):
             self._context.steps.index,
             self._frames.site(self._frames.spot(sys._getframe())),
         )
-        self._writes.setdefault((op, site), made)
+        self._refused_writes.setdefault((op, site), made)
 
-    def _updated(self) -> None:
+    def _note_compiled_step(self) -> None:
         """Record that an optimizer stepped in compiled code, which calls none of its hooks."""
-        self._updates += 1
-        self._context.steps.note_stepped()
+        self._compiled_step_count += 1
+        self._context.steps.note_compiled_optimizer_step()
 
-    def _site(self, node: Any) -> Site | None:
+    def _site(self, node: torch.fx.Node) -> Site | None:
         """Return the user's line of a node in a region's graph; ``None`` if it is unknown."""
         return self._frames.site_in(node.meta.get("stack_trace") or "")
 
     def backward_attaching(self, running: ActiveBackward) -> None:
-        if not self._calls:
+        if not self._region_calls:
             return
         for node in running.graph.nodes:
             if private.is_compiled(node):
-                self._handles.append(node.register_prehook(self._keeps(id(node))))
+                self._handles.append(node.register_prehook(self._make_gradient_hook(id(node))))
 
-    def _keeps(self, node: int) -> Callable[[Any], None]:
+    def _make_gradient_hook(self, node: int) -> Callable[[object], None]:
+        """Return a pre-hook that stores the gradients which `node` receives."""
+
         def hook(grads: object) -> None:
             self._grad_outputs[node] = grads
 
@@ -165,9 +170,9 @@ class CompiledRegionTracker(Tracker):
         while self._handles:
             self._handles.pop().remove()
 
-    def _remove_hooks(self) -> None:
-        self._calls.clear()
-        self._dropped.clear()
+    def _forget_calls_and_hooks(self) -> None:
+        self._region_calls.clear()
+        self._regions_with_dropped_calls.clear()
         self._grad_outputs.clear()
         while self._handles:
             self._handles.pop().remove()
@@ -177,68 +182,72 @@ class CompiledRegionTracker(Tracker):
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
             self._bad_calls_in_a_row = self._bad_calls_in_a_row + 1 if bad else 0
             if self._bad_calls_in_a_row == 1 and sum(one.how != "zero" for one in self._found) < MAX_INVESTIGATED_CALLS:
-                found = self._reexecute(running, recorded)
-                self._found += [found] if found is not None else self._read(running)
+                found = self._find_origin_by_reexecution(running, recorded)
+                self._found += [found] if found is not None else self._infer_origins_from_graphs(running)
             if recorded.cause.reuse is not None:
                 self._check_reuse(running, recorded.cause.reuse)
             if not bad and running.error is None:
                 self._check_zeros(running, recorded)
-            inspects = self._inspecting or self._new
+            inspects = self._inspecting or self._examines_paths
             if not bad and inspects and running.kind != "autograd.grad" and running.error is None:
-                self._new = False
+                self._examines_paths = False
                 self._check_paths(running)
-            if not bad and self._calls and running.inside is None and running.error is None:
+            if not bad and self._region_calls and running.inside is None and running.error is None:
                 self._measure_norms(running, recorded)
         finally:
             self._grad_outputs.clear()
             if not running.arguments.get("retain_graph"):
-                self._calls.clear()
-                self._dropped.clear()
+                self._region_calls.clear()
+                self._regions_with_dropped_calls.clear()
 
     def _check_reuse(self, running: ActiveBackward, reuse: Reuse) -> None:
         """Record the operation of a region that takes a tensor whose graph an earlier backward had freed."""
         seqs = running.graph.seqs
-        for i, call in self._in_graph(running):
+        for i, call in self._calls_in_graph(running):
             inputs = [node for node in call.region.graph.nodes if node.op == "placeholder"]
             for taken, of in zip(inputs, call.made, strict=False):
                 first = next(iter(taken.users), None)
                 site = self._site(first) if first is not None else None
                 if i == reuse.node and of is not None and of[0] == seqs[reuse.old] and site is not None:
-                    module = self._module(call.region, call.args, first)
+                    module = self._module_path(call.region, call.args, first)
                     self._found.append(
                         Inside(running.index, i, private.name_of(first), site, "reused", module, sure=True)
                     )
                     return
 
     def _measure_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """Measure gradient norms inside regions of which all calls are known: some of the calls would be misleading."""
-        if not self._norms.outgrown(recorded) and not self._inspecting:
+        """Measure gradient norms inside regions, if the step is inspected or gradients grew suddenly.
+
+        Regions of which some calls were dropped, or whose inputs were written to, are left out: their norms mislead.
+        """
+        if not self._norms.has_sudden_growth(recorded) and not self._inspecting:
             return
         calls = [
             (i, call, gradients)
-            for i, call in self._in_graph(running)
-            if call.region.name not in self._dropped and not call.changed
-            if (gradients := self._gradients(running, i, call)) is not None
+            for i, call in self._calls_in_graph(running)
+            if call.region.name not in self._regions_with_dropped_calls and not call.changed
+            if (gradients := self._output_gradients(running, i, call)) is not None
         ]
         # Nodes are in the order of the engine, in which the last call comes first.
-        self._norms.look(running, recorded, sorted(calls, key=lambda one: one[0]))
+        self._norms.measure(running, recorded, sorted(calls, key=lambda one: one[0]))
 
-    def _place(self, call: private.RegionCall, node: object) -> tuple[str, Site | None, str | None]:
+    def _op_line_and_module(self, call: private.RegionCall, node: object) -> tuple[str, Site | None, str | None]:
         """Return the op that the user called, its line and its module."""
-        return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
+        return private.name_of(node), self._site(node), self._module_path(call.region, call.args, node)
 
-    def _reexecute(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
-        if not self._calls:
+    def _find_origin_by_reexecution(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
+        """Execute the regions of a bad call again, and return the first op that made finite values non-finite."""
+        if not self._region_calls:
             return None
         forward = any(root.bad for root in recorded.roots)
-        calls = self._in_graph(running)
+        calls = self._calls_in_graph(running)
         # Nodes are in the engine's order: the last call comes first.
         for i, call in sorted(calls, key=lambda one: one[0], reverse=forward):
             if call.changed:
                 continue
-            gradients = self._gradients(running, i, call)
-            with private.unseen(), private.unnoticed():
-                origin = private.went_bad(call, gradients, forward)
+            gradients = self._output_gradients(running, i, call)
+            with private.disable_function_modes(), private.hide_ops():
+                origin = private.find_nonfinite_op(call, gradients, forward)
             site = self._site(origin.node) if origin is not None else None
             if origin is not None and site is not None:
                 sure = not call.region.draws and (forward or gradients is not None)
@@ -247,97 +256,100 @@ class CompiledRegionTracker(Tracker):
                     private.name_of(origin.node),
                     site,
                     how,
-                    self._module(call.region, call.args, origin.node),
+                    self._module_path(call.region, call.args, origin.node),
                     origin.values,
                 )
                 return Inside(running.index, i, *details, origin.tensors, origin.zero_incoming, sure)
         return None
 
-    def _in_graph(self, running: ActiveBackward) -> list[tuple[int, private.RegionCall]]:
+    def _calls_in_graph(self, running: ActiveBackward) -> list[tuple[int, private.RegionCall]]:
         """Return the region calls that this backward passes through, each with its node."""
         nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
         return [
             (i, call)
-            for call in list(self._calls.values())
+            for call in list(self._region_calls.values())
             for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
         ]
 
-    def _gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
+    def _output_gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
         """Return the gradients that the outputs of a region call received; ``None`` if they are unknown."""
         grad_outputs = self._grad_outputs.get(id(running.graph.nodes[node]))
         return None if grad_outputs is None else [grad_outputs[m[1]] if m is not None else None for m in call.outputs]
 
     def _check_zeros(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """Schedule another examination of a region whose node gave zero gradients that were not zero before."""
-        calls = self._in_graph(running)
+        """Note which gradients of a region's node are zero, and schedule another examination if new zeros appeared."""
+        calls = self._calls_in_graph(running)
         gave: dict[int, set[int]] = {i: set() for i, _ in calls}
         for i, edge, slot, _, _ in recorded.signature.out if calls else ():
             if i in gave and slot >= 0 and slot not in recorded.unmeasured and recorded.norms[slot] == 0.0:
                 gave[i].add(edge)
         for i, call in calls:
             key, zeros = _region_key(call), frozenset(gave[i])
-            more = zeros - self._zeros.get(key, zeros)
-            if key in self._zeros or len(self._zeros) < MAX_EXAMINED_REGIONS:
-                self._zeros[key] = zeros
-            if more and self._died < MAX_INVESTIGATED_CALLS:
-                self._died, self._new = self._died + 1, True
-                self._examined.discard(key)
+            more = zeros - self._zero_outputs.get(key, zeros)
+            if key in self._zero_outputs or len(self._zero_outputs) < MAX_EXAMINED_REGIONS:
+                self._zero_outputs[key] = zeros
+            if more and self._new_zeros_count < MAX_INVESTIGATED_CALLS:
+                self._new_zeros_count, self._examines_paths = self._new_zeros_count + 1, True
+                self._examined_regions.discard(key)
 
     def _check_paths(self, running: ActiveBackward) -> None:
         """Find gradient paths that regions lose: parameters without a gradient, or with zeros, after the call.
 
         Each combination of a region and its parameters is examined once.
         """
-        for i, call in self._in_graph(running):
+        for i, call in self._calls_in_graph(running):
             key = _region_key(call)
-            if key in self._examined or call.changed or len(self._examined) >= MAX_EXAMINED_REGIONS:
+            if key in self._examined_regions or call.changed or len(self._examined_regions) >= MAX_EXAMINED_REGIONS:
                 continue
-            self._examined.add(key)
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._examined_regions.add(key)
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
                 tensors = private.tensors_of(call)
                 names = {k: self._names.of(t) for k, t in enumerate(tensors) if isinstance(t, torch.nn.Parameter)}
-                self._given.update(dict.fromkeys(filter(None, names.values())))
+                self._region_parameters.update(dict.fromkeys(filter(None, names.values())))
                 wanted = [k for k in names if tensors[k].requires_grad]
                 none = frozenset(k for k in wanted if tensors[k].grad is None)
                 dead = frozenset(k for k in wanted if k not in none and not tensors[k].grad.any())
                 lost = private.lost_paths(call) if none else []
-                gradients = self._gradients(running, i, call)
-                zeros = private.made_zeros(call, gradients, dead) if dead and gradients is not None else None
-            self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
+                gradients = self._output_gradients(running, i, call)
+                zeros = private.find_zeroing_node(call, gradients, dead) if dead and gradients is not None else None
+            self._record_lost_paths(call, [one for one in lost if one.inputs & none], names, running.step)
             site = self._site(zeros) if zeros is not None else None
             if site is not None:
-                details = private.name_of(zeros), site, "zero", self._module(call.region, call.args, zeros)
+                details = private.name_of(zeros), site, "zero", self._module_path(call.region, call.args, zeros)
                 self._found.append(Inside(running.index, i, *details, sure=not call.region.draws))
 
-    def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
-        for one in sorted(lost, key=lambda one: not one.arrived):
+    def _record_lost_paths(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
+        for one in sorted(lost, key=lambda one: not one.has_arrived):
             site = self._site(one.node)
             if site is not None:
                 of = tuple(sorted(names[k] for k in one.inputs if names.get(k)))
-                op, module = private.name_of(one.node), self._module(call.region, call.args, one.node)
-                arrived = step if one.arrived else None
-                self._cuts.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
+                op, module = private.name_of(one.node), self._module_path(call.region, call.args, one.node)
+                arrived = step if one.has_arrived else None
+                self._lost_paths.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
 
-    def _module(self, region: private.CompiledGraph, args: Sequence[Any], node: Any) -> str | None:
+    def _module_path(
+        self, region: private.CompiledGraph, args: Sequence[Any], node: torch.fx.Node | None
+    ) -> str | None:
         return private.module_in(region, args, node, self._names.of)
 
-    def _read(self, running: ActiveBackward) -> list[Inside]:
+    def _infer_origins_from_graphs(self, running: ActiveBackward) -> list[Inside]:
+        """Return, for each compiled region of a call, the only op with a pole in its backward graph, if any."""
         found = []
         for i, node in enumerate(running.graph.nodes):
             module = private.backward_module(node) if private.is_compiled(node) else None
-            details = singular(module.graph.nodes, self._frames) if module is not None else None
+            details = find_singular_op(module.graph.nodes, self._frames) if module is not None else None
             if details is not None:
                 found.append(Inside(running.index, i, *details))
         return found
 
     def unseen(self) -> tuple[Unseen, ...]:
         found = []
-        if self._updates:
+        if self._compiled_step_count:
             note = "torch calls no hooks of optimizers there: what they change is not measured"
-            found.append(Unseen("compiled steps of optimizers", self._updates, note))
-        if self._context.calls.compiled:
+            found.append(Unseen("compiled steps of optimizers", self._compiled_step_count, note))
+        if self._context.calls.compiled_calls:
             note = "compiled_autograd compiles all of them, and hooks too: of their nodes only what went wrong is told"
-            found.append(Unseen("compiled backward calls", self._context.calls.compiled, note))
+            found.append(Unseen("compiled backward calls", self._context.calls.compiled_calls, note))
         if self._norms.too_large:
             note = "too large, or no memory for it: gradients inside that grow or shrink are not found"
             found.append(Unseen("compiled regions that were not run again", self._norms.too_large, note))
@@ -346,28 +358,36 @@ class CompiledRegionTracker(Tracker):
             found.append(Unseen("calls of compiled regions", self._graphs.not_kept, note))
         return tuple(found)
 
-    def records(self) -> tuple[Any, ...]:
-        given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
-        return (*self._found, *self._writes.values(), *self._cuts.values(), *given, *self._norms.records())
+    def records(self) -> tuple[object, ...]:
+        given = (GivenToCompiled(tuple(self._region_parameters)),) if self._region_parameters else ()
+        return (
+            *self._found,
+            *self._refused_writes.values(),
+            *self._lost_paths.values(),
+            *given,
+            *self._norms.records(),
+        )
 
 
-def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
-    """Return the op and line of the forward whose derivative is not finite everywhere, from a backward's FX graph.
+def find_singular_op(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
+    """Return the only forward line in a backward's FX graph whose op has a pole, such as sqrt or log, and the op.
 
-    :returns: ``None`` if there is no such line, or more than one.
+    Divisions by a tensor count only if there is no such op.
+
+    :returns: ``None`` if no line qualifies, or more than one.
     """
-    singular: dict[tuple[str, int], tuple[str, Site]] = {}
-    divides: dict[tuple[str, int], tuple[str, Site]] = {}
+    singular_ops: dict[tuple[str, int], tuple[str, Site]] = {}
+    divisions: dict[tuple[str, int], tuple[str, Site]] = {}
     for node in nodes:
         stack = node.meta.get("fwd_source_fn_stack") or ()
-        called = stack[-1][1] if stack and node.op == "call_function" else None
-        name = called if isinstance(called, str) else getattr(called, "__name__", "")
+        called_function = stack[-1][1] if stack and node.op == "call_function" else None
+        name = called_function if isinstance(called_function, str) else getattr(called_function, "__name__", "")
         site = frames.site_in(node.meta.get("stack_trace") or "") if name else None
         if site is None:
             continue
         if info(name).is_singular:
-            singular.setdefault((site.file, site.line), (name, site))
+            singular_ops.setdefault((site.file, site.line), (name, site))
         elif info(str(node.target)).forward == POLE and all(hasattr(a, "meta") for a in node.args[:2]):
-            divides.setdefault((site.file, site.line), (name, site))
-    found = singular or divides
-    return next(iter(found.values())) if len(found) == 1 else None
+            divisions.setdefault((site.file, site.line), (name, site))
+    candidates = singular_ops or divisions
+    return next(iter(candidates.values())) if len(candidates) == 1 else None

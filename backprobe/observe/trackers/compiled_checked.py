@@ -25,22 +25,22 @@ class CompiledRegionCheck(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         #: By name of a region: its first call and the step.
-        self._first: dict[str, tuple[Any, int]] = {}
-        self._later: set[str] = set()
+        self._first_calls: dict[str, tuple[Any, int]] = {}
+        self._regions_over_limit: set[str] = set()
         self._found: list[CompiledWrong] = []
         #: Reasons why regions were not checked, and how many regions each applies to.
         self._unchecked: Counter[str] = Counter()
 
     def region_called(self, call: Any) -> None:
-        if len(self._first) < MAX_CHECKED_REGIONS:
-            self._first.setdefault(call.region.name, (call, self._context.steps.index))
-        elif call.region.name not in self._first:
-            self._later.add(call.region.name)
+        if len(self._first_calls) < MAX_CHECKED_REGIONS:
+            self._first_calls.setdefault(call.region.name, (call, self._context.steps.index))
+        elif call.region.name not in self._first_calls:
+            self._regions_over_limit.add(call.region.name)
 
     def ended(self) -> None:
-        self._unchecked[f"was called after {MAX_CHECKED_REGIONS} others"] += len(self._later)
-        for name in list(self._first):
-            call, step = self._first.pop(name)
+        self._unchecked[f"was called after {MAX_CHECKED_REGIONS} others"] += len(self._regions_over_limit)
+        for name in list(self._first_calls):
+            call, step = self._first_calls.pop(name)
             if len(self._found) >= MAX_WRONG_REGIONS:
                 self._unchecked[f"comes after {MAX_WRONG_REGIONS} that are wrong"] += 1
                 continue
@@ -52,7 +52,7 @@ class CompiledRegionCheck(Tracker):
 
     def _check(self, call: Any, step: int) -> None:
         try:
-            with private.unseen(), private.unnoticed():
+            with private.disable_function_modes(), private.hide_ops():
                 wrong = private.wrong_region(call)
         except private.Unchecked as why:
             self._unchecked[str(why)] += 1

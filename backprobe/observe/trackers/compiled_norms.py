@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...records import GradStat, Node, NodeRun, RegionRun, Site
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
+
+if TYPE_CHECKING:
+    import torch
 
 #: Number of first and last backward calls that are kept, and maximum number of nodes inside the regions of one call.
 FIRST_CALLS, LAST_CALLS, MAX_REGION_NODES = 3, 8, 5000
@@ -33,29 +36,35 @@ class RegionNorms:
     def __init__(self, place: Place) -> None:
         self._place = place
         #: By number of the backward call.
-        self._runs: dict[int, list[RegionRun]] = {}
+        self._region_runs: dict[int, list[RegionRun]] = {}
         #: By line of the backward calls: their largest norms, sorted.
-        self._usual: dict[Site | None, list[float]] = {}
-        self._sudden = 0
+        self._earlier_norms: dict[Site | None, list[float]] = {}
+        self._sudden_growth_count = 0
         #: Number of region calls that were not executed again because of their size.
         self.too_large = 0
 
-    def outgrown(self, recorded: PendingCallRecord) -> bool:
-        """Return whether the gradients of a call are far larger than those of earlier calls at the same line."""
+    def has_sudden_growth(self, recorded: PendingCallRecord) -> bool:
+        """Add a call, and return whether its gradients are far larger than in earlier calls at the same line.
+
+        The answer is ``False`` once ``MAX_SUDDEN_CALLS`` such calls were examined.
+        """
         most = max((norm for norm in recorded.norms if norm < math.inf), default=0.0)
-        usual = self._usual.setdefault(recorded.site, [])
+        usual = self._earlier_norms.setdefault(recorded.site, [])
         grown = len(usual) >= MIN_EARLIER_CALLS and most >= SUDDEN_GROWTH * usual[len(usual) // 2]
         if most > 0.0:
             insort(usual, most)
             if len(usual) > 100:  # the median is unchanged
                 del usual[0], usual[-1]
-        self._sudden += grown
-        return grown and self._sudden <= MAX_SUDDEN_CALLS
+        self._sudden_growth_count += grown
+        return grown and self._sudden_growth_count <= MAX_SUDDEN_CALLS
 
-    def look(
-        self, running: ActiveBackward, recorded: PendingCallRecord, calls: Iterable[tuple[int, Any, Sequence[Any]]]
+    def measure(
+        self,
+        running: ActiveBackward,
+        recorded: PendingCallRecord,
+        calls: Iterable[tuple[int, private.RegionCall, Sequence[torch.Tensor | None]]],
     ) -> None:
-        """Execute `calls` again and keep the norms.
+        """Execute `calls` again and store the norms of the gradients inside.
 
         :param calls: (node, region call, gradients that its outputs received).
         """
@@ -63,51 +72,53 @@ class RegionNorms:
         left = MAX_REGION_NODES
         for node, call, gradients in calls:
             try:
-                with private.unseen(), private.unnoticed():
+                with private.disable_function_modes(), private.hide_ops():
                     inner = private.norms_inside(call, gradients, left)
             except private.TooLarge:
                 self.too_large += 1
                 continue
-            if inner is None or not _agrees(inner, _gave(recorded, node), running.scale):
+            if inner is None or not _has_similar_gradients(inner, _outgoing_norms(recorded, node), running.scale):
                 continue
             left -= len(inner.nodes)
             found.append(self._record(running, node, call, inner))
         if found:
-            self._runs[running.index] = found
-            for index in list(self._runs)[FIRST_CALLS:-LAST_CALLS]:
-                del self._runs[index]
+            self._region_runs[running.index] = found
+            for index in list(self._region_runs)[FIRST_CALLS:-LAST_CALLS]:
+                del self._region_runs[index]
 
-    def _record(self, running: ActiveBackward, node: int, call: Any, inner: private.Inner) -> RegionRun:
-        ways = _ways(running, node, call)
+    def _record(
+        self, running: ActiveBackward, node: int, call: private.RegionCall, inner: private.RegionNodes
+    ) -> RegionRun:
+        edges_to_inputs = _edges_to_inputs(running, node, call)
         places = {one.made: self._place(call, one.made) for one in inner.nodes if one.made is not None}
         nodes = []
         for i, one in enumerate(inner.nodes):
             op, site, module = places[one.made] if one.made is not None else ("", None, None)
-            edges = tuple(_outward(edge, ways) for edge in one.edges)
+            edges = tuple(_outer_edge(edge, edges_to_inputs) for edge in one.edges)
             made = Node(i, one.name, one.seq, module, 1, site, op, None, edges)
-            incoming, gave = (_stats(norms, running.scale) for norms in (one.came, one.gave))
+            incoming, gave = (_stats(norms, running.scale) for norms in (one.incoming_norms, one.outgoing_norms))
             nodes.append(NodeRun(made, one.order, None, incoming, gave))
         into = {m[1]: inner.outputs[i] for i, m in enumerate(call.outputs) if m is not None and i in inner.outputs}
         outputs = tuple(into.get(k) for k in range(max(into, default=-1) + 1))
         return RegionRun(running.index, node, tuple(nodes), outputs, not call.region.draws)
 
     def records(self) -> tuple[RegionRun, ...]:
-        return tuple(one for runs in self._runs.values() for one in runs)
+        return tuple(one for runs in self._region_runs.values() for one in runs)
 
 
-def _gave(recorded: PendingCallRecord, node: int) -> list[float]:
+def _outgoing_norms(recorded: PendingCallRecord, node: int) -> list[float]:
     """Return the measured norms of the gradients that `node` gave."""
     slots = [slot for i, _, slot, _, _ in recorded.signature.out if i == node and slot >= 0]
     return [recorded.norms[slot] for slot in slots if slot not in recorded.unmeasured]
 
 
-def _agrees(inner: private.Inner, gave: Sequence[float], scale: float) -> bool:
+def _has_similar_gradients(inner: private.RegionNodes, gave: Sequence[float], scale: float) -> bool:
     """Return whether the re-execution gave gradients of the same size as the region itself."""
     reexecuted, most = max(inner.leaves.values(), default=0.0) / scale, max(gave, default=0.0)
     return not gave or most / MAX_REEXECUTION_RATIO <= reexecuted <= MAX_REEXECUTION_RATIO * most
 
 
-def _ways(running: ActiveBackward, node: int, call: Any) -> dict[int, int]:
+def _edges_to_inputs(running: ActiveBackward, node: int, call: private.RegionCall) -> dict[int, int]:
     """Return, for each position in ``tensors_of(call)``, the edge of the region's node that leads to this input."""
     variables, seqs = dict(running.graph.leaves), running.graph.seqs
     edges = running.graph.plan.edges(node)
@@ -124,11 +135,11 @@ def _ways(running: ActiveBackward, node: int, call: Any) -> dict[int, int]:
     return found
 
 
-def _outward(edge: tuple[int, int] | None, ways: dict[int, int]) -> tuple[int, int] | None:
+def _outer_edge(edge: tuple[int, int] | None, edges_to_inputs: dict[int, int]) -> tuple[int, int] | None:
     if edge is None or edge[0] >= 0:
         return edge
-    way = ways.get(-1 - edge[0])
-    return None if way is None else (-1 - way, 0)
+    outer = edges_to_inputs.get(-1 - edge[0])
+    return None if outer is None else (-1 - outer, 0)
 
 
 def _stats(norms: Iterable[float | None], scale: float) -> tuple[GradStat | None, ...]:

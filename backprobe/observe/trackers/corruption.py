@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -31,6 +31,9 @@ from ..backward.pending_call_record import PendingCallRecord
 from ..forward.oplog import op_name, spot_of
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    from ...records import Site
 
 _clock = time.perf_counter
 #: Maximum number of records per run.
@@ -57,112 +60,114 @@ class CorruptionTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._frames = context, context.names, context.frames
         #: References, by id, to the leaves to which the backward calls since the last update gave finite gradients.
-        self._finite: _References = {}
-        self._references: dict[LiveLayout, _References] = {}
+        self._finite_leaves: _References = {}
+        self._references_by_layout: dict[LiveLayout, _References] = {}
         #: The same for gradients that were used since then; and the lines that did so, with the op that wrote to them,
         #: if any.
-        self._grads: _References = {}
-        self._touched: dict[CodeLocation, str] = {}
-        self._last: Any = None
+        self._used_gradients: _References = {}
+        self._gradient_uses: dict[CodeLocation, str] = {}
+        self._last_use: object = None
         #: Lines and ops that wrote to weights since then, with the ids of the weights.
-        self._written: dict[tuple[CodeLocation | None, str], set[int]] = {}
+        self._weight_writes: dict[tuple[CodeLocation | None, str], set[int]] = {}
         #: Optimizers that have stepped since then and their lines; and whether an earlier change of gradients was not
         #: checked.
-        self._stepped: list[tuple[weakref.ref[torch.optim.Optimizer], CodeLocation | None]] = []
-        self._unsure = False
+        self._optimizer_steps: list[tuple[weakref.ref[torch.optim.Optimizer], CodeLocation | None]] = []
+        self._has_unchecked_change = False
         #: The cause of the bad values was recorded, or searched for in vain.
         self._cause_known = False
-        self._spent, self._began = 0.0, _clock()
+        self._check_s, self._start_time = 0.0, _clock()
         #: By sequence number of a node whose tensor has a hook: the hook's code and the line that registered it.
-        self._hooks: dict[int, tuple[Any, CodeLocation | None]] = {}
+        self._tensor_hooks: dict[int, tuple[object, CodeLocation | None]] = {}
         self._found: list[Spoilt] = []
-        self._hooked: list[GradientHook] = []
+        self._hook_records: list[GradientHook] = []
 
     # Events between two backward calls
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
-        if not self._finite:
+        if not self._finite_leaves:
             return
         if value is not None:
-            self._grads[id(value)] = private.tensor_ref(value)
+            self._used_gradients[id(value)] = private.tensor_ref(value)
         code = frame.f_code
         at = (code, frame.f_lasti)
-        if at == self._last:
+        if at == self._last_use:
             return
-        self._last = at
+        self._last_use = at
         if code.co_filename not in code_objects.KEEPS_FINITE and (spot := self._frames.spot(frame)) is not None:
-            self._touched[spot] = "assignment to .grad" if put else self._touched.get(spot, "")
+            self._gradient_uses[spot] = "assignment to .grad" if put else self._gradient_uses.get(spot, "")
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
-        if not self._finite or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
+        if not self._finite_leaves or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
             return
         spot = self._frames.spot(frame)
-        mine = {id(t) for t in written if _is_among(t, self._finite)}
+        mine = {id(t) for t in written if _is_among(t, self._finite_leaves)}
         if mine:
-            self._written.setdefault((spot, op_name(func)), set()).update(mine)
-        elif spot is not None and (spot in self._touched or any(_is_among(t, self._grads) for t in written)):
-            self._touched[spot] = self._touched.get(spot) or op_name(func)
+            self._weight_writes.setdefault((spot, op_name(func)), set()).update(mine)
+        elif spot is not None and (
+            spot in self._gradient_uses or any(_is_among(t, self._used_gradients) for t in written)
+        ):
+            self._gradient_uses[spot] = self._gradient_uses.get(spot) or op_name(func)
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        if _is_among(tensor, self._finite):
-            self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
+        if _is_among(tensor, self._finite_leaves):
+            self._weight_writes.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self._finite or self._cause_known:
+        if not self._finite_leaves or self._cause_known:
             return
-        held = [p for p in parameters_of(optimizer) if _is_among(p, self._finite)]
+        held = [p for p in parameters_of(optimizer) if _is_among(p, self._finite_leaves)]
         hooked = [p for p in held if getattr(p, "_post_accumulate_grad_hooks", None)]
-        if not (self._touched or hooked):
+        if not (self._gradient_uses or hooked):
             return
-        self._unsure = self._spent > 0.01 * (_clock() - self._began) + 0.05
-        if self._unsure:
+        self._has_unchecked_change = self._check_s > 0.01 * (_clock() - self._start_time) + 0.05
+        if self._has_unchecked_change:
             return
         begin = _clock()
-        bad = _not_finite([(p, p.grad) for p in held if p.grad is not None])
-        self._spent += _clock() - begin
+        bad = _nonfinite_items([(p, p.grad) for p in held if p.grad is not None])
+        self._check_s += _clock() - begin
         if bad:
             self._cause_known = True
-            self._gradient(bad, [p for p in bad if p in hooked])
+            self._record_bad_gradients(bad, [p for p in bad if p in hooked])
 
-    def _gradient(self, bad: list[object], hooked: list[Any]) -> None:
+    def _record_bad_gradients(self, bad: list[object], hooked: list[torch.Tensor]) -> None:
         """Record why the gradients of `bad`, finite after their backward, are not finite any more."""
-        if hooked and not self._touched:
+        if hooked and not self._gradient_uses:
             hook = next(iter(hooked[0]._post_accumulate_grad_hooks.values()))
-            self._add("hooked gradient", bad, getattr(hook, "__name__", "a hook"), result_of(hook))
-        elif self._touched:
-            writers = {spot: op for spot, op in self._touched.items() if op} or self._touched
+            self._add_record("hooked gradient", bad, getattr(hook, "__name__", "a hook"), result_of(hook))
+        elif self._gradient_uses:
+            writers = {spot: op for spot, op in self._gradient_uses.items() if op} or self._gradient_uses
             spot, op = next(iter(writers.items()))
-            self._add("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
+            self._add_record("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._finite:
-            self._stepped.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
-            self._touched.clear()
+        if self._finite_leaves:
+            self._optimizer_steps.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
+            self._gradient_uses.clear()
 
     # Events of backward calls
 
     def hook_registered(self, tensor: torch.Tensor, hook: object, frame: FrameType) -> None:
-        if len(self._hooks) >= MAX_REMEMBERED_HOOKS:
-            self._hooks.clear()
-        self._hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
+        if len(self._tensor_hooks) >= MAX_REMEMBERED_HOOKS:
+            self._tensor_hooks.clear()
+        self._tensor_hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
 
     def backward_returned(self, running: ActiveBackward) -> None:
-        if not running.watch.norms.bad or len(self._hooked) >= MAX_RECORDS or self._cause_known:
+        if not running.watch.norms.bad or len(self._hook_records) >= MAX_RECORDS or self._cause_known:
             return
         index, graph = running.index, running.graph
         for i, seq in enumerate(graph.seqs):
-            code, spot = self._hooks.get(seq, (None, None))
+            code, spot = self._tensor_hooks.get(seq, (None, None))
             if spot is not None:
-                self._hooked.append(GradientHook(index, i, result_of(code), self._frames.site(spot)))
+                self._hook_records.append(GradientHook(index, i, result_of(code), self._frames.site(spot)))
             elif graph.plan.names[i] == _MODULE_HOOK_NODE:
-                hook = self._module_hook(running, i)
+                hook = self._find_module_hook(running, i)
                 if hook is not None:
-                    self._hooked.append(GradientHook(index, i, result_of(hook), None, True))
+                    self._hook_records.append(GradientHook(index, i, result_of(hook), None, True))
         for i, leaf in graph.leaves:
             for hook in (leaf._backward_hooks or {}).values():
-                self._hooked.append(GradientHook(index, i, result_of(hook), None))
+                self._hook_records.append(GradientHook(index, i, result_of(hook), None))
 
-    def _module_hook(self, running: ActiveBackward, i: int) -> Any:
+    def _find_module_hook(self, running: ActiveBackward, i: int) -> object:
         """Return a hook of the module whose backward hooks node `i` calls; ``None`` if there is none."""
         path = running.live.layout(self._names).nodes[i].module
         for root, model in self._names.modules.models():
@@ -175,48 +180,54 @@ class CorruptionTracker(Tracker):
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if recorded.kind == "autograd.grad" or running.inside is not None or recorded.raised is not None:
             return
-        if recorded.trouble:
-            if self._stepped and not self._cause_known:
-                self._weights(running)
-            self._cause_known, self._finite = True, {}
+        if recorded.has_trouble:
+            if self._optimizer_steps and not self._cause_known:
+                self._record_bad_weights(running)
+            self._cause_known, self._finite_leaves = True, {}
         else:
-            mine = self._references.get(running.live)
+            mine = self._references_by_layout.get(running.live)
             if mine is None:
-                if len(self._references) > 16:
-                    self._references.clear()
-                mine = self._references[running.live] = {id(v): private.tensor_ref(v) for _, v in running.graph.leaves}
-            self._finite = mine if self._stepped or not self._finite or mine is self._finite else self._finite | mine
-            self._cause_known = self._unsure = False
-        self._forget()
+                if len(self._references_by_layout) > 16:
+                    self._references_by_layout.clear()
+                mine = self._references_by_layout[running.live] = {
+                    id(v): private.tensor_ref(v) for _, v in running.graph.leaves
+                }
+            self._finite_leaves = (
+                mine
+                if self._optimizer_steps or not self._finite_leaves or mine is self._finite_leaves
+                else self._finite_leaves | mine
+            )
+            self._cause_known = self._has_unchecked_change = False
+        self._forget_events()
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """Forget which values were finite, because the events of an unrecorded step are unknown."""
-        if self._finite or self._stepped:
-            self._finite = {}
-            self._forget()
+        if self._finite_leaves or self._optimizer_steps:
+            self._finite_leaves = {}
+            self._forget_events()
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         self.sentinel_call_begins(spot, ())
 
-    def _forget(self) -> None:
-        self._stepped.clear()
-        self._written.clear()
-        self._touched.clear()
-        self._grads.clear()
-        self._last = None
+    def _forget_events(self) -> None:
+        self._optimizer_steps.clear()
+        self._weight_writes.clear()
+        self._gradient_uses.clear()
+        self._used_gradients.clear()
+        self._last_use = None
 
-    def _weights(self, running: ActiveBackward) -> None:
+    def _record_bad_weights(self, running: ActiveBackward) -> None:
         """Record what made a weight bad since the last call, in the first call that is not finite."""
-        bad = _not_finite([(p, p) for _, p in running.graph.leaves if _is_among(p, self._finite)])
+        bad = _nonfinite_items([(p, p) for _, p in running.graph.leaves if _is_among(p, self._finite_leaves)])
         if not bad:
             return
         numbers = {id(p) for p in bad}
-        writers = [key for key, ids in self._written.items() if ids & numbers]
+        writers = [key for key, ids in self._weight_writes.items() if ids & numbers]
         if writers:
             spot, op = writers[0]
-            self._add("weight", bad, op, self._frames.site(spot), sure=len(writers) == 1, ago=1)
+            self._add_record("weight", bad, op, self._frames.site(spot), sure=len(writers) == 1, ago=1)
             return
-        for ref, spot in self._stepped:
+        for ref, spot in self._optimizer_steps:
             optimizer = ref()
             if optimizer is None:
                 continue
@@ -225,44 +236,49 @@ class CorruptionTracker(Tracker):
                 op = f"{type(optimizer).__name__}.step"
                 inside = written_in_loop(type(optimizer).step)
                 mine = inside is not None and self._frames.is_users_file(inside.file)
-                site, why = inside if mine else self._frames.site(spot), _reason(optimizer)
-                setting = next(_bad_settings(optimizer), None)
-                made = self._context.values.outside.of_number(setting[1] != setting[1]) if setting else None
+                site, why = inside if mine else self._frames.site(spot), _describe_bad_setting(optimizer)
+                setting = next(_nonfinite_settings(optimizer), None)
+                made = self._context.values.nongraph.number_origin(setting[1] != setting[1]) if setting else None
                 if made is not None and (line := self._frames.site(spot_of(made.entry))) is not None:
                     site, why = line, f"{why}, of a number that {op_name(made.entry[2])} gave"
-                return self._add("update", bad, op, site, why, not self._unsure, 1)
+                return self._add_record("update", bad, op, site, why, not self._has_unchecked_change, 1)
 
-    def _add(
-        self, what: str, bad: list[object], op: str, site: Any, why: str = "", sure: bool = True, ago: int = 0
+    def _add_record(
+        self, what: str, bad: list[object], op: str, site: Site | None, why: str = "", sure: bool = True, ago: int = 0
     ) -> None:
         if len(self._found) < MAX_RECORDS:
             names = tuple(self._names.of(p) for p in bad)
             step = max(self._context.steps.index - ago, 0)
             self._found.append(Spoilt(step, what, names, op, site, None, why, sure))
 
-    def records(self) -> tuple[Any, ...]:
-        return (*self._found, *self._hooked)
+    def records(self) -> tuple[object, ...]:
+        return (*self._found, *self._hook_records)
 
 
-def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
-    """Return the first element of each of `pairs` whose second element, a tensor, is not finite."""
-    with private.unseen(), private.unnoticed(), torch.no_grad():
+def _nonfinite_items(pairs: Iterable[tuple[object, torch.Tensor]]) -> list[Any]:
+    """Return the first element of each of `pairs` whose second, a readable tensor, is not finite."""
+    with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
         norms = Norms(sums=True, plain=True)
-        here = [(p, private.local(t)) for p, t in pairs if t.layout is torch.strided and not private.hands_off(t)]
+        here = [
+            (p, private.local(t)) for p, t in pairs if t.layout is torch.strided and not private.is_unsafe_to_read(t)
+        ]
         slots = [(p, norms.take(t.detach())) for p, t in here if t is not None]
         norms.flush()
     return [p for p, slot in slots if slot in norms.bad]
 
 
-def _bad_settings(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float]]:
+def _nonfinite_settings(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float]]:
     """Yield the name and value of each setting of an optimizer that is not finite."""
     for group in optimizer.param_groups:
         yield from ((name, value) for name, value in group.items() if isinstance(value, float) and value - value != 0.0)
 
 
-def _reason(optimizer: torch.optim.Optimizer) -> str:
-    """Describe what is wrong with an optimizer's settings; empty if nothing is."""
-    for name, value in _bad_settings(optimizer):
+def _describe_bad_setting(optimizer: torch.optim.Optimizer) -> str:
+    """Describe the first setting of an optimizer that is not finite, or an eps that is 0 in a parameter's dtype.
+
+    The text is empty if there is none.
+    """
+    for name, value in _nonfinite_settings(optimizer):
         return f"its {name} is {value}"
     for group in optimizer.param_groups:
         eps = group.get("eps")

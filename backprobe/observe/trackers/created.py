@@ -30,7 +30,7 @@ class CreatedGraphs(Tracker):
     def records(self) -> tuple[GradientCycle, ...]:
         """Return calls whose gradients still have a graph: a reference cycle that keeps both alive."""
         found = []
-        with private.unseen():
+        with private.disable_function_modes():
             for spot, leaves in self._reached.items():
                 alive = [
                     leaf for leaf in leaves if (p := leaf.ref()) is not None and p.grad is not None and p.grad.grad_fn

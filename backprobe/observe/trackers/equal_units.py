@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +50,7 @@ class _Candidate:
     """
 
     leaf: LeafTensor
-    ref: Any
+    ref: Callable[[], torch.Tensor | None]
     rows: int
     blocks: int
     first: int
@@ -91,7 +90,7 @@ class EqualUnitsTracker(Tracker):
             return
         for tensor in written:
             if private.is_dense(tensor) and (spot := self._context.frames.spot(frame)) is not None:
-                with private.unseen(), private.unnoticed():
+                with private.disable_function_modes(), private.hide_ops():
                     if tensor.is_cpu and tensor.dim() > 1:
                         self._writes[tensor.data_ptr()] = spot
 
@@ -109,7 +108,7 @@ class EqualUnitsTracker(Tracker):
         if step - known.first < FIRST_STEPS or step >= known.left[0].last + INTERVAL * known.looks // FIRST_STEPS:
             known.looks += 1
             with private.measuring():
-                known.left = [one for one in known.left if self._look(one, step)]
+                known.left = [one for one in known.left if self._check_rows(one, step)]
 
     def _candidates(self, optimizer: torch.optim.Optimizer, step: int) -> list[_Candidate]:
         found = []
@@ -118,7 +117,7 @@ class EqualUnitsTracker(Tracker):
             if not _is_matrix(p) or not p.requires_grad:
                 continue
             leaf = self._context.names.leaves.get(p)
-            blocks = next((n for n in _blocks_of(leaf, p) if _difference(p, n) == 0), 0)
+            blocks = next((n for n in _blocks_of(leaf, p) if _largest_row_difference(p, n) == 0), 0)
             if blocks:
                 flat = p.detach().reshape(-1)
                 value = float(flat[0]) if bool((flat == flat[0]).all()) else None
@@ -127,7 +126,7 @@ class EqualUnitsTracker(Tracker):
                 found.append(_Candidate(leaf, private.tensor_ref(p), len(p), blocks, step, value, sample, written))
         return found
 
-    def _look(self, one: _Candidate, step: int) -> bool:
+    def _check_rows(self, one: _Candidate, step: int) -> bool:
         """Return whether rows of the weight, and of its gradient, are still equal. A step without one says nothing."""
         parameter = one.ref()
         grad = parameter.grad if parameter is not None else None
@@ -141,8 +140,11 @@ class EqualUnitsTracker(Tracker):
         if not bool(grad.any()):  # equal, but it says nothing
             return True
         blocks = [n for n in _blocks_of(one.leaf, parameter) if n >= one.blocks and (not one.looks or n == one.blocks)]
-        one.blocks = next((n for n in blocks if _difference(grad, n) <= EQUAL_WITHIN), one.blocks)
-        apart, gradient_apart = _difference(parameter, one.blocks), _difference(grad, one.blocks)
+        one.blocks = next((n for n in blocks if _largest_row_difference(grad, n) <= EQUAL_WITHIN), one.blocks)
+        apart, gradient_apart = (
+            _largest_row_difference(parameter, one.blocks),
+            _largest_row_difference(grad, one.blocks),
+        )
         if apart > EQUAL_WITHIN or gradient_apart > EQUAL_WITHIN:
             return False
         one.looks += 1
@@ -158,23 +160,23 @@ class EqualUnitsTracker(Tracker):
                 owner = one.leaf.owner() if one.leaf.owner is not None else None
                 name = self._context.names.leaves.name(one.leaf)
                 numbers = one.rows // one.blocks, one.blocks, one.first, one.last, one.looks, one.exact, one.value
-                yield EqualUnits(name, type(owner).__name__ if owner else "", *numbers, *self._given(one))
+                yield EqualUnits(name, type(owner).__name__ if owner else "", *numbers, *self._initialising_lines(one))
 
-    def _given(self, one: _Candidate) -> tuple[tuple[Site, ...], bool]:
+    def _initialising_lines(self, one: _Candidate) -> tuple[tuple[Site, ...], bool]:
         """Return the lines that may have initialised a weight, and whether it is one that was observed to."""
-        lines = tuple(self._lines(one.value)) if one.value is not None else ()
+        lines = tuple(self._lines_giving(one.value)) if one.value is not None else ()
         written = self._context.frames.site(one.written)
         return ((written,), True) if written is not None and written in lines else (lines, False)
 
-    def _lines(self, value: float) -> Iterator[Site]:
+    def _lines_giving(self, value: float) -> Iterator[Site]:
         """Yield the calls in the user's code that may give all elements of a weight this value."""
         for index in indexes(self._context.frames.users_files()):
             for call in index.of(ast.Call):
-                if _may_give(index, call, value):
+                if _may_initialise_with(index, call, value):
                     yield index.site(call)
 
 
-def _may_give(index: SourceIndex, call: ast.Call, value: float) -> bool:
+def _may_initialise_with(index: SourceIndex, call: ast.Call, value: float) -> bool:
     name = last_name(call.func)
     parent = index.parents.get(call)
     is_made = name in MADE_CONSTANT and isinstance(parent, ast.Call) and last_name(parent.func) == "Parameter"
@@ -190,7 +192,7 @@ def _may_give(index: SourceIndex, call: ast.Call, value: float) -> bool:
 
 
 def _is_matrix(p: object) -> bool:
-    if not isinstance(p, torch.Tensor) or not private.is_dense(p) or not p.is_cpu or private.hands_off(p):
+    if not isinstance(p, torch.Tensor) or not private.is_dense(p) or not p.is_cpu or private.is_unsafe_to_read(p):
         return False
     return bool(p.dim() > 1 and len(p) > 1 and 0 < p.numel() <= MAX_ELEMENTS and is_float(p) and not p.is_complex())
 
@@ -202,7 +204,7 @@ def _blocks_of(leaf: LeafTensor, p: torch.Tensor) -> list[int]:
     return [n for n in numbers if len(p) % n == 0 and len(p) // n > 1]
 
 
-def _difference(p: torch.Tensor, blocks: int) -> float:
+def _largest_row_difference(p: torch.Tensor, blocks: int) -> float:
     """Return the largest difference between a row and the first one of its block, relative to the largest element."""
     rows = p.detach().reshape(blocks, len(p) // blocks, -1)
     if float((rows[:, 1] - rows[:, 0]).abs().max()) > EQUAL_WITHIN * float(rows.abs().max()):

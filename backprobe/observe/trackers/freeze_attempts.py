@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -17,6 +17,9 @@ from ...torch_internals import private
 from ...torch_internals.optimizers import ids_held_by
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    import torch
 
 #: Attributes that have no meaning for a parameter.
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gradient", "requiers_grad")
@@ -36,7 +39,7 @@ class FreezeAttemptTracker(Tracker):
         #: By (name of the owner, attribute): the record without lines.
         self._found: dict[tuple[str, str], FreezeAttempt] = {}
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         step = self._context.steps.index
         if step & (step - 1) or len(self._found) >= MAX_ATTEMPTS:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,7 +32,9 @@ _COMMON_NAMES = frozenset({"", "model", "net", "network", "module", "m", "self"}
 
 def judge(followed: list[Part], context: TrackerContext) -> tuple[FrozenInTraining, ...]:
     """Return a record of the parts that are in training mode by mistake, as far as the source tells."""
-    parts = [part for part in followed if part.lasts and (part.is_updated if part.norms else _is_teacher(part))]
+    parts = [
+        part for part in followed if part.is_long_enough and (part.is_updated if part.norms else _is_teacher(part))
+    ]
     parts = [part for part in parts if not _follows(part)]
     if not parts:
         return ()
@@ -104,7 +106,7 @@ def _is_teacher(part: Part) -> bool:
     return part.quiet >= MIN_CALLS and not part.loud
 
 
-def _number(value: Any) -> float:
+def _number(value: torch.Tensor | float) -> float:
     """Return the value of a number that may be on an accelerator."""
     if not isinstance(value, torch.Tensor):
         return float(value)

@@ -28,7 +28,7 @@ from ...torch_internals.memory_samples import WriteSample
 from ...torch_internals.optimizers import ids_held_by
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
-from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_row, is_in_row
+from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_observed_row, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .buffers import NORMS, has_learned
@@ -97,10 +97,10 @@ class Part:
     quiet: int = 0
     loud: int = 0
     graphs: int = 0
-    learned: Any = False
+    learned: torch.Tensor | bool = False
     trained: bool = False
     before: list[_Statistics] = field(default_factory=list)
-    moved: Any = 0.0
+    moved: torch.Tensor | float = 0.0
     changes: int = 0
     changed: list[torch.Tensor] = field(default_factory=list)
     called: CodeLocation | None = None
@@ -110,10 +110,10 @@ class Part:
         """Forget the steps in training mode."""
         self.steps, self.since, self.last, self.looked, self.count = 0, -1, -1, -1, -1
         self.pairs = self.updates = self.quiet = self.loud = self.graphs = 0
-        self.before, self.moved, self.stepped = [], 0.0, None
+        self.before, self.moved, self.has_stepped = [], 0.0, None
 
     @property
-    def lasts(self) -> bool:
+    def is_long_enough(self) -> bool:
         """Return whether it was in training mode for long enough."""
         return self.steps >= MIN_TRAINING_STEPS
 
@@ -129,17 +129,17 @@ class FrozenModeTracker(Tracker):
         self._context = context
         self._parts: list[Part] = []
         #: The parts by their modules, and parts whose parameters follow another model.
-        self._known: IdentityMap[Part] = IdentityMap()
-        self._following: IdentityMap[bool] = IdentityMap()
+        self._parts_by_module: IdentityMap[Part] = IdentityMap()
+        self._follows_other_model: IdentityMap[bool] = IdentityMap()
         #: Whether outermost modules have layers with modes.
-        self._affected: IdentityMap[bool] = IdentityMap()
+        self._has_affected_layers: IdentityMap[bool] = IdentityMap()
         #: The numbers of outermost modules and of optimizers at the last search, and its step.
         self._seen, self._searched, self._search_again = (0, 0), -1, False
         #: The last step whose modes were noted.
         self._step = -1
-        self._hooks = context.step_hooks(self, before=self._step_begins)
+        self._hooks = context.step_hooks(self, before=self._before_optimizer_step)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._hooks.attach()
 
     def novelty_found(self, step: int) -> None:
@@ -151,7 +151,7 @@ class FrozenModeTracker(Tracker):
         self._search_again = True
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
-        part = self._known.get(module) if self._parts else None
+        part = self._parts_by_module.get(module) if self._parts else None
         if part is None:
             return
         if part.called is None:
@@ -174,26 +174,26 @@ class FrozenModeTracker(Tracker):
         if due or seen != self._seen or self._search_again:
             self._seen, self._searched, self._search_again = seen, step, False
             with private.measuring():
-                self._search(optimizer)
+                self._search_parts(optimizer)
 
-    def _step_begins(self, optimizer: torch.optim.Optimizer) -> None:
+    def _before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the modes of all parts, and look at their tensors in some steps."""
         if not self._parts:
             return
         step = self._context.steps.index
         if step != self._step:
             self._step = step
-            self._count(step)
-        if (is_in_row(step) or self._has_changed()) and not capturing():
+            self._note_modes(step)
+        if (is_observed_step(step) or self._has_changed()) and not capturing():
             with private.measuring():
                 for part in tuple(self._parts):
-                    self._look(part, step, optimizer)
+                    self._check_tensors(part, step, optimizer)
 
     def _has_changed(self) -> bool:
         """Return whether a part was switched to training mode a few steps ago."""
         return any(0 < part.steps <= STEPS_AFTER_CHANGE for part in self._parts)
 
-    def _count(self, step: int) -> None:
+    def _note_modes(self, step: int) -> None:
         """Note the modes of all parts in a step."""
         for part in self._parts:
             leaf = part.leaf()
@@ -210,27 +210,31 @@ class FrozenModeTracker(Tracker):
 
     # Frozen parts
 
-    def _search(self, optimizer: torch.optim.Optimizer) -> None:
+    def _search_parts(self, optimizer: torch.optim.Optimizer) -> None:
         """Add the frozen parts that are new."""
-        held = self._held(optimizer)
+        held = self._held_parameter_ids(optimizer)
         for root, model in self._context.modules.models():
             if len(self._parts) >= MAX_PARTS:
                 return
-            affected = self._affected.get(model)
+            affected = self._has_affected_layers.get(model)
             if affected is None:
-                affected = self._affected[model] = any(map(_has_mode, model.modules()))
+                affected = self._has_affected_layers[model] = any(map(_has_mode, model.modules()))
             if affected:
                 for module in _frozen_parts(model, held):
-                    if module not in self._known and module not in self._following and len(self._parts) < MAX_PARTS:
-                        self._add(root, module)
+                    if (
+                        module not in self._parts_by_module
+                        and module not in self._follows_other_model
+                        and len(self._parts) < MAX_PARTS
+                    ):
+                        self._add_part(root, module)
 
-    def _held(self, optimizer: torch.optim.Optimizer) -> set[int]:
+    def _held_parameter_ids(self, optimizer: torch.optim.Optimizer) -> set[int]:
         """Return the ids of the parameters that optimizers hold."""
         known = (one.ref() for one in self._context.steps.optimizers.values())
         optimizers = [optimizer, *(one for one in known if one is not None)]
         return ids_held_by(*optimizers)
 
-    def _add(self, root: RootModule, module: nn.Module) -> None:
+    def _add_part(self, root: RootModule, module: nn.Module) -> None:
         inside = list(module.modules())
         norms = [one for one in inside if _has_statistics(one)]
         dropouts = [one for one in inside if isinstance(one, AFFECTED) and bool(getattr(one, "p", False))]
@@ -254,31 +258,31 @@ class FrozenModeTracker(Tracker):
             learned=has_learned(leaf) if norms else False,
             trained=any(one.reached for p in module.parameters() if (one := known(p)) is not None),
         )
-        self._known[module] = part
+        self._parts_by_module[module] = part
         self._parts.append(part)
 
-    def _drop(self, part: Part, follows: bool = False) -> None:
+    def _stop_following(self, part: Part, follows: bool = False) -> None:
         """Follow a part no more. `follows`: its parameters follow another model."""
         self._parts.remove(part)
         module = part.ref()
         if module is not None:
-            self._known.pop(module)
+            self._parts_by_module.pop(module)
             if follows:
-                self._following[module] = True
+                self._follows_other_model[module] = True
 
     # Looks at tensors
 
-    def _look(self, part: Part, step: int, optimizer: torch.optim.Optimizer) -> None:
+    def _check_tensors(self, part: Part, step: int, optimizer: torch.optim.Optimizer) -> None:
         leaf: Any = part.leaf()
         if leaf is None or part.looked == step:
             return
         if self._is_trained(part, optimizer):
-            self._drop(part)
+            self._stop_following(part)
             return
         if _sample_changed(part):
             part.changes += 1
             if part.changes > MAX_CHANGES_OF_VALUES:
-                self._drop(part, follows=True)
+                self._stop_following(part, follows=True)
                 return
             part.samples = [WriteSample(p) for one in part.samples if (p := one.ref()) is not None]
             part.restart()
@@ -296,8 +300,8 @@ class FrozenModeTracker(Tracker):
             return
         if not part.before:
             part.before = list(_statistics(part))
-        elif ends_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
-            part.moved = _moved(part.before)
+        elif ends_observed_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
+            part.moved = _deviations_moved(part.before)
 
     def _is_trained(self, part: Part, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether one of the sampled parameters is trained now."""
@@ -370,7 +374,7 @@ def _statistics(part: Part) -> Iterator[_Statistics]:
             yield _Statistics(ref, module.running_mean.clone(), module.running_var.clone())
 
 
-def _moved(before: list[_Statistics]) -> Any:
+def _deviations_moved(before: list[_Statistics]) -> torch.Tensor | float:
     """Return by how many standard deviations running means moved: the root mean square of the layer that moved most."""
     found = []
     for one in before:

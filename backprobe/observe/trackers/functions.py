@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects, private
 from ...torch_internals.custom_calls import positional
 from ..schedule.settings import Settings
-from ..statistics.numbers import usable
+from ..statistics.numbers import is_measurable
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -43,7 +44,7 @@ class _Sample:
     """A stored call of a custom function, with copies of its inputs."""
 
     function: Any
-    args: list[Any]
+    args: list[object]
     needs: list[bool]
     spot: CodeLocation | None
     where: ModuleCallRef | None
@@ -58,27 +59,30 @@ class _KeptCalls:
 
     def __init__(self) -> None:
         self.calls, self.reach = 0, 0.0
-        self._first: list[_Sample] = []
-        self._far: _Sample | None = None
-        self._late: _Sample | None = None
+        self._first_calls: list[_Sample] = []
+        self._call_with_largest_input: _Sample | None = None
+        self._last_kept_call: _Sample | None = None
 
-    def take(self, args: list[object], sample: Callable[[], _Sample]) -> None:
+    def offer(self, args: list[object], sample: Callable[[], _Sample]) -> None:
         self.calls += 1
-        reach = _reach(args)
+        reach = _largest_magnitude(args)
         farther, self.reach = reach > RANGE_GROWTH * self.reach, max(self.reach, reach)
-        if len(self._first) < FIRST_CALLS:
-            self._first.append(sample())
+        if len(self._first_calls) < FIRST_CALLS:
+            self._first_calls.append(sample())
         elif farther:
-            self._far = sample()
+            self._call_with_largest_input = sample()
         elif self.calls & (self.calls - 1) == 0:  # the number of calls is a power of two
-            self._late = sample()
+            self._last_kept_call = sample()
 
     @property
     def all(self) -> list[_Sample]:
-        return [*self._first, *(one for one in (self._far, self._late) if one is not None)]
+        return [
+            *self._first_calls,
+            *(one for one in (self._call_with_largest_input, self._last_kept_call) if one is not None),
+        ]
 
 
-def _reach(args: list[Any]) -> float:
+def _largest_magnitude(args: list[Any]) -> float:
     """Return the largest finite absolute value of the inputs."""
     with private.measuring():
         known = [a.detach().abs().amax().item() for a in args if _is_read(a)]
@@ -86,7 +90,12 @@ def _reach(args: list[Any]) -> float:
 
 
 def _is_read(value: object) -> bool:
-    return private.is_plain(value) and usable(value) and not private.hands_off(value) and not private.is_freed(value)
+    return (
+        private.is_plain(value)
+        and is_measurable(value)
+        and not private.is_unsafe_to_read(value)
+        and not private.is_freed(value)
+    )
 
 
 class CustomFunctionCheck(Tracker):
@@ -98,34 +107,34 @@ class CustomFunctionCheck(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
-        self._samples: dict[tuple[Any, Any], _KeptCalls] = {}
+        self._samples: dict[tuple[object, Any], _KeptCalls] = {}
         #: By function: the pairs of places at which it was applied twice before a backward, each with both calls; and
         #: its latest call with the number of backward calls before it.
-        self._pairs: dict[Any, dict[Any, tuple[_Sample, _Sample]]] = {}
-        self._latest: dict[Any, tuple[int, _Sample]] = {}
-        self._backwards = 0
-        self._on = False
+        self._pairs_without_backward: dict[Any, dict[object, tuple[_Sample, _Sample]]] = {}
+        self._latest_calls: dict[object, tuple[int, _Sample]] = {}
+        self._backward_count = 0
+        self._is_profiling = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
-        context.put_back.append(self._off)
+        context.restorers.append(self._stop_profiling)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         if sys.getprofile() is None:
-            sys.setprofile(self._called)
-            self._on = True
+            sys.setprofile(self._profile_event)
+            self._is_profiling = True
         else:
             self._skipped.append("a profiler is running, so custom functions were not seen")
 
-    def _off(self) -> None:
-        if self._on:
+    def _stop_profiling(self) -> None:
+        if self._is_profiling:
             sys.setprofile(None)
-            self._on = False
+            self._is_profiling = False
 
-    def _called(self, frame: Any, event: str, arg: Any) -> None:
+    def _profile_event(self, frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
         if event != "call" or code.co_name not in ("forward", "setup_context"):
             if code is code_objects.ENGINE_CALL:
-                self._backwards += 1
+                self._backward_count += 1
             return
         if not code.co_argcount:
             return
@@ -152,24 +161,24 @@ class CustomFunctionCheck(Tracker):
             return _Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None)
 
         try:
-            known.take(args, sample)
-            self._pair(function, spot, sample)
+            known.offer(args, sample)
+            self._keep_pair(function, spot, sample)
         except Exception as error:  # it would propagate into the script
             self._context.events.fault(self, error)
 
-    def _pair(self, function: object, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
+    def _keep_pair(self, function: object, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
         """Keep a call, and the previous one of the function, if no backward call was made between the two."""
-        before, pairs = self._latest.get(function), self._pairs.setdefault(function, {})
+        before, pairs = self._latest_calls.get(function), self._pairs_without_backward.setdefault(function, {})
         if len(pairs) >= MAX_PAIRS or (before is not None and (before[1].spot, spot) in pairs):
             return
         now = sample()
-        if before is not None and before[0] == self._backwards:
+        if before is not None and before[0] == self._backward_count:
             pairs[before[1].spot, spot] = before[1], now
-        self._latest[function] = self._backwards, now
+        self._latest_calls[function] = self._backward_count, now
 
     def ended(self) -> None:
         """Check the collected calls, and keep the script's random state unchanged."""
-        second_order = self._context.calls.second_order
+        second_order = self._context.calls.has_second_order
         for known in self._samples.values():
             for sample in known.all:
                 with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -178,15 +187,15 @@ class CustomFunctionCheck(Tracker):
                     self._found.append(result)
                     break
         wrong = {one.name for one in self._found}
-        for function, pairs in self._pairs.items():
+        for function, pairs in self._pairs_without_backward.items():
             for first, second in pairs.values():
                 if function.__name__ in wrong:
                     break
                 with torch.random.fork_rng(devices=[]), torch.enable_grad():
                     self._found += self._check_pair(first, second)
                 wrong |= {one.name for one in self._found}
-        self._pairs.clear()
-        self._latest.clear()
+        self._pairs_without_backward.clear()
+        self._latest_calls.clear()
 
     def _check_pair(self, first: _Sample, second: _Sample) -> list[FunctionChecked]:
         """Return a record if a call gives another gradient when the function is applied again before its backward."""
@@ -221,7 +230,11 @@ class CustomFunctionCheck(Tracker):
         name = sample.function.__name__
         for dtype in (torch.float64, torch.float32):
             try:
-                wrong = _compare(sample, dtype) or (second_order and _compare(sample, dtype, second=True)) or None
+                wrong = (
+                    _compare_derivatives(sample, dtype)
+                    or (second_order and _compare_derivatives(sample, dtype, second=True))
+                    or None
+                )
             except Exception as error:  # it rejects doubles, or these inputs a second time
                 reason = f"{name}: {type(error).__name__}: {error}"[:300]
                 continue
@@ -250,7 +263,7 @@ def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]
     return args, inputs
 
 
-def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[Any]]:
+def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[torch.Tensor]]:
     """Call the function on fresh leaves; return the leaves, and the floating-point outputs that require grad."""
     fresh = [a.detach().clone().requires_grad_() if i in inputs else a for i, a in enumerate(args)]
     out = sample.function.apply(*[f * 1 if i in inputs else f for i, f in enumerate(fresh)])
@@ -258,11 +271,13 @@ def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any]
     return [fresh[i] for i in inputs], [o for o in outs if o.is_floating_point() and o.requires_grad]
 
 
-def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple[str, int, float, float, str] | None:
+def _compare_derivatives(
+    sample: _Sample, dtype: torch.dtype, second: bool = False
+) -> tuple[str, int, float, float, str] | None:
     """Return the first mismatch: (what was checked, index of the input, analytic value, numeric value, reason)."""
     generator = torch.Generator().manual_seed(0)
 
-    def random(like: Any) -> torch.Tensor:
+    def random(like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype).to(like.device)
 
     args, inputs = _prepare(sample, dtype)
@@ -275,7 +290,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     v = [random(o) for o in outs]
     weights = [random(x) for x in leaves]
 
-    def value(moved: list[object]) -> Any:
+    def value(moved: list[object]) -> torch.Tensor | int:
         xs, ys = _run(sample, moved, inputs)
         if not second:
             return sum((w * y.detach()).sum() for w, y in zip(v, ys, strict=True))
@@ -306,8 +321,8 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
             if abs(numeric - analytic) > TOLERANCE[dtype] * size and size > 1e-8:
                 misses, seen = misses + 1, (analytic, numeric)
         if misses >= 2:
-            return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
-    return None if second else _layouts(sample, args, inputs, v, dtype)
+            return what, i, *seen, "" if second else _describe_error(sample, args, inputs, at, v, pairs)
+    return None if second else _compare_layouts(sample, args, inputs, v, dtype)
 
 
 def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[int, float, float] | None:
@@ -320,7 +335,7 @@ def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[
     if not inputs:
         return None
 
-    def gradients(both: bool) -> tuple[list[Any], Any]:
+    def gradients(both: bool) -> tuple[list[torch.Tensor], Any]:
         leaves, outs = _run(first, args, inputs)
         more = _run(second, others, other_inputs) if both else ([], [])
         given = [torch.ones_like(o) for o in (*outs, *more[1])]
@@ -341,7 +356,7 @@ def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[
     return None
 
 
-def _layouts(
+def _compare_layouts(
     sample: _Sample, args: list[object], inputs: list[int], v: list[object], dtype: torch.dtype
 ) -> tuple[str, int, float, float, str] | None:
     """Return a mismatch if the backward gives another gradient for the same values in another memory layout.
@@ -369,25 +384,30 @@ def _layouts(
     return None
 
 
-def _sliced(x: torch.Tensor) -> torch.Tensor:
+def _as_every_second_element(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x, torch.full_like(x, 7.0)], -1).flatten(-2)[..., ::2] if x.dim() else x
 
 
-def _part(x: torch.Tensor) -> torch.Tensor:
+def _as_slice_of_wider(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, torch.full_like(x, 7.0)], -1)[..., : x.shape[-1]] if x.dim() else x
 
 
 #: Functions that return the same values in another memory layout, as other operations produce it.
 _LAYOUTS = {
-    "a slice of a wider tensor (as cat gives it)": _part,
-    "every second element of a tensor": _sliced,
+    "a slice of a wider tensor (as cat gives it)": _as_slice_of_wider,
+    "every second element of a tensor": _as_every_second_element,
     "a transposed tensor": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1) if x.dim() > 1 else x,
     "an expanded tensor (as sum gives it)": lambda x: torch.ones_like(x[:1]).expand_as(x) if x.dim() else x,
 }
 
 
-def _why(
-    sample: _Sample, args: list[object], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
+def _describe_error(
+    sample: _Sample,
+    args: list[object],
+    inputs: list[int],
+    at: int,
+    v: list[torch.Tensor],
+    pairs: list[tuple[float, float]],
 ) -> str:
     """Return a description of the error, if it follows a known pattern; otherwise an empty string."""
     leaves, outs = _run(sample, args, inputs)

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import torch
 
@@ -42,7 +41,7 @@ class _UsedGradient:
     """The gradient of one tensor that an optimizer used, with a copy of its values."""
 
     tensor: weakref.ref[torch.Tensor]
-    ref: Callable[[], Any]
+    ref: Callable[[], torch.Tensor | None]
     grad: torch.Tensor
     version: int
 
@@ -53,35 +52,35 @@ class _OptimizerState:
 
     :ivar refs: references to the tensors that it holds, by id; ``seen``: its own record, once it has stepped.
     :ivar used: gradients that its last step used, without those that have been cleared since.
-    :ivar unchanged_calls: number of backward calls since then that found some of them unchanged; ``at``: the line of
-    the first.
+    :ivar unchanged_calls: number of backward calls since then that found some of them unchanged; ``reuse_spot``: the
+    line of the first.
     :ivar backward_spot: the line of a backward call since then that gave nonzero gradients to its tensors.
     :ivar reusing_steps: number of steps in a row that used gradients of the step before; ``first``: the first of these
     steps.
-    :ivar before: ``unchanged_calls`` when the optimizer's step began: later calls are made by a closure. ``closes``: no
-        gradients had been given then, so later ones come from a closure, and the optimizer may clear them itself after
-        using them.
+    :ivar calls_before_step: ``unchanged_calls`` when the optimizer's step began: later calls are made by a closure.
+        ``began_without_gradients``: no gradients had been given then, so later ones come from a closure, and the
+        optimizer may clear them itself after using them.
     :ivar cleared_steps: number of checked steps in a row that found no gradients although some had been given;
-        ``since``: the first of them, if an earlier step found some; ``some``: a step found some; ``gap``: the largest
-        value of ``cleared_steps`` before a step that found some.
+        ``since``: the first of them, if an earlier step found some; ``had_gradients``: a step found some;
+        ``longest_cleared_row``: the largest value of ``cleared_steps`` before a step that found some.
     """
 
     name: str
-    ref: Callable[[], Any]
+    ref: Callable[[], torch.optim.Optimizer | None]
     refs: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     seen: SeenOptimizer | None = None
     used: list[_UsedGradient] = field(default_factory=list)
     unchanged_calls: int = 0
-    at: CodeLocation | None = None
+    reuse_spot: CodeLocation | None = None
     backward_spot: CodeLocation | None = None
     reusing_steps: int = 0
     first: int = 0
-    before: int = 0
-    closes: bool = False
+    calls_before_step: int = 0
+    began_without_gradients: bool = False
     cleared_steps: int = 0
     since: int = 0
-    some: bool = False
-    gap: int = 0
+    had_gradients: bool = False
+    longest_cleared_row: int = 0
     stepped: CodeLocation | None = None
     backward: CodeLocation | None = None
 
@@ -90,7 +89,7 @@ class _OptimizerState:
         """Return the kind of record to make: ``again``, ``cleared``, or empty for none."""
         if self.reusing_steps >= MIN_REUSING_STEPS:
             return "again"
-        return "cleared" if self.cleared_steps >= max(MIN_CLEARED_STEPS, 2 * self.gap + 1) else ""
+        return "cleared" if self.cleared_steps >= max(MIN_CLEARED_STEPS, 2 * self.longest_cleared_row + 1) else ""
 
 
 class GradientUseTracker(Tracker):
@@ -98,15 +97,15 @@ class GradientUseTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._held: dict[int, _OptimizerState] = {}
+        self._states: dict[int, _OptimizerState] = {}
         #: The states with a record to make of freed optimizers whose id a later one has.
-        self._freed: list[_OptimizerState] = []
+        self._freed_states: list[_OptimizerState] = []
         #: Until an optimizer steps: the number of backward calls, the line of the last one, and a reached tensor with a
         #: copy of its values.
-        self._calls = 0
-        self._spot: CodeLocation | None = None
-        self._first: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
-        self._observed = ObservedSteps(context)
+        self._calls_before_step = 0
+        self._last_backward_spot: CodeLocation | None = None
+        self._smallest_leaf: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        self._observed_steps = ObservedSteps(context)
 
     # Events of backward calls
 
@@ -116,132 +115,137 @@ class GradientUseTracker(Tracker):
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         self._note_backward(spot)
-        self._calls += 1
+        self._calls_before_step += 1
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         """Forget the gradients that optimizers used: it is unknown what was cleared in fast-path steps."""
-        self._calls += count
-        for held in self._held.values():
-            held.used, held.backward_spot = [], None
+        self._calls_before_step += count
+        for state in self._states.values():
+            state.used, state.backward_spot = [], None
 
     def _note_backward(self, spot: CodeLocation | None) -> None:
-        for held in self._held.values():
-            if not held.used:
+        for state in self._states.values():
+            if not state.used:
                 continue
-            with private.unseen(), private.unnoticed(), torch.no_grad():
-                held.used = _filtered(held.used, _is_nonzero if held.unchanged_calls else _is_unchanged)
-            held.at = held.at if held.unchanged_calls else spot
-            held.unchanged_calls += 1
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                state.used = _filter_by(state.used, _is_nonzero if state.unchanged_calls else _is_unchanged)
+            state.reuse_spot = state.reuse_spot if state.unchanged_calls else spot
+            state.unchanged_calls += 1
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
-        self._calls += 1
-        for held in self._held.values():
-            if held.backward_spot is None and self._observed.is_observed:
+        self._calls_before_step += 1
+        for state in self._states.values():
+            if state.backward_spot is None and self._observed_steps.is_observed:
                 leaves = (leaf for _, leaf in running.graph.leaves)
-                mine = [leaf.grad for leaf in leaves if private.tensor_ref(leaf) is held.refs.get(id(leaf))]
-                with private.unseen(), private.unnoticed(), torch.no_grad():
-                    held.backward_spot = running.spot if _any_may_be_nonzero(mine) else None
-        if not self._context.steps.ever_stepped:
-            self._spot = running.spot
-            if self._first is None:
+                mine = [leaf.grad for leaf in leaves if private.tensor_ref(leaf) is state.refs.get(id(leaf))]
+                with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                    state.backward_spot = running.spot if _any_may_be_nonzero(mine) else None
+        if not self._context.steps.has_ever_stepped:
+            self._last_backward_spot = running.spot
+            if self._smallest_leaf is None:
                 self._copy_smallest_leaf(running)
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
         """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
-        for held in self._held.values():
-            seen = held.seen
-            if held.backward_spot is None and seen is not None and self._observed.is_observed:
-                with private.unseen(), private.unnoticed(), torch.no_grad():
+        for state in self._states.values():
+            seen = state.seen
+            if state.backward_spot is None and seen is not None and self._observed_steps.is_observed:
+                with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
                     some = _any_may_be_nonzero(getattr(ref(), "grad", None) for ref in seen.refs.values())
-                    held.backward_spot = spot if some else None
+                    state.backward_spot = spot if some else None
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.kind != "autograd.grad":
             self.sentinel_call_ended(running.spot)
 
     def _copy_smallest_leaf(self, running: ActiveBackward) -> None:
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            leaf = min((v for _, v in running.graph.leaves if _readable(v)), key=torch.Tensor.numel, default=None)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            leaf = min((v for _, v in running.graph.leaves if _is_readable(v)), key=torch.Tensor.numel, default=None)
             if leaf is not None:
-                self._first = private.tensor_ref(leaf), leaf.detach().clone()
+                self._smallest_leaf = private.tensor_ref(leaf), leaf.detach().clone()
 
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: object) -> None:
-        self._first = None
-        held = self._held.get(id(optimizer))
-        if held is None or held.ref() is not optimizer:
-            if len(self._held) + len(self._freed) >= MAX_OPTIMIZERS and (held is None or held.how):
+        self._smallest_leaf = None
+        state = self._states.get(id(optimizer))
+        if state is None or state.ref() is not optimizer:
+            if len(self._states) + len(self._freed_states) >= MAX_OPTIMIZERS and (state is None or state.how):
                 return
-            if held is not None and held.how:
-                self._freed.append(held)
-            held = self._held[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
-            self._observed.optimizer_found()
-        held.before, held.closes = held.unchanged_calls, held.backward_spot is None
-        if not self._observed.is_observed:
+            if state is not None and state.how:
+                self._freed_states.append(state)
+            state = self._states[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
+            self._observed_steps.optimizer_found()
+        state.calls_before_step, state.began_without_gradients = state.unchanged_calls, state.backward_spot is None
+        if not self._observed_steps.is_observed:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._check_gradients(held, optimizer)
-            if held.unchanged_calls:
-                self._check_reuse(held)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            self._check_gradients(state, optimizer)
+            if state.unchanged_calls:
+                self._check_reuse(state)
 
-    def _check_gradients(self, held: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
+    def _check_gradients(self, state: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
         tensors = parameters_of(optimizer)
-        if held.backward_spot is not None:
+        if state.backward_spot is not None:
             if _any_may_be_nonzero(p.grad for p in tensors):
-                held.gap = max(held.gap, held.cleared_steps)
-                held.some, held.cleared_steps = True, 0
-            elif (held.some or not held.closes) and not any(
-                other is not held and other.some and _share(other.refs, held.refs) for other in self._held.values()
+                state.longest_cleared_row = max(state.longest_cleared_row, state.cleared_steps)
+                state.had_gradients, state.cleared_steps = True, 0
+            elif (state.had_gradients or not state.began_without_gradients) and not any(
+                other is not state and other.had_gradients and _share_parameter(other.refs, state.refs)
+                for other in self._states.values()
             ):
-                held.since = held.since if held.cleared_steps or not held.some else self._context.steps.index
-                held.cleared_steps += 1
-                held.backward, held.stepped = held.backward_spot, self._context.frames.spot(sys._getframe())
+                state.since = (
+                    state.since if state.cleared_steps or not state.had_gradients else self._context.steps.index
+                )
+                state.cleared_steps += 1
+                state.backward, state.stepped = state.backward_spot, self._context.frames.spot(sys._getframe())
 
-    def _check_reuse(self, held: _OptimizerState) -> None:
-        added = [one for one in held.used if _added_to(one)] if held.reusing_steps < MIN_REUSING_STEPS else []
-        some = _filtered(added, _is_nonzero)
-        still = {id(one) for one in _filtered(some, _is_unchanged)}
+    def _check_reuse(self, state: _OptimizerState) -> None:
+        added = [one for one in state.used if _was_accumulated(one)] if state.reusing_steps < MIN_REUSING_STEPS else []
+        some = _filter_by(added, _is_nonzero)
+        still = {id(one) for one in _filter_by(some, _is_unchanged)}
         if any(id(one) not in still for one in some):
-            held.first = held.first if held.reusing_steps else self._context.steps.index
-            held.reusing_steps += 1
-            held.backward, held.stepped = held.at, self._context.frames.spot(sys._getframe())
-        elif held.reusing_steps < MIN_REUSING_STEPS:
-            held.reusing_steps = 0
+            state.first = state.first if state.reusing_steps else self._context.steps.index
+            state.reusing_steps += 1
+            state.backward, state.stepped = state.reuse_spot, self._context.frames.spot(sys._getframe())
+        elif state.reusing_steps < MIN_REUSING_STEPS:
+            state.reusing_steps = 0
 
     def optimizer_ended(self, optimizer: object) -> None:
-        held = self._held.get(id(optimizer))
-        if held is None or held.ref() is not optimizer:
+        state = self._states.get(id(optimizer))
+        if state is None or state.ref() is not optimizer:
             return
-        held.seen = self._context.steps.optimizers.get(id(optimizer))
-        if self._observed.is_observed:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
-                if held.closes and held.backward_spot is not None:
-                    self._check_gradients(held, optimizer)
-                if held.unchanged_calls > held.before:
-                    self._check_reuse(held)
-        held.unchanged_calls, held.backward_spot, held.used = 0, None, []
-        if not self._observed.is_observed or held.reusing_steps >= MIN_REUSING_STEPS:
+        state.seen = self._context.steps.optimizers.get(id(optimizer))
+        if self._observed_steps.is_observed:
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                if state.began_without_gradients and state.backward_spot is not None:
+                    self._check_gradients(state, optimizer)
+                if state.unchanged_calls > state.calls_before_step:
+                    self._check_reuse(state)
+        state.unchanged_calls, state.backward_spot, state.used = 0, None, []
+        if not self._observed_steps.is_observed or state.reusing_steps >= MIN_REUSING_STEPS:
             return
         tensors = parameters_of(optimizer)
-        held.refs = {id(p): private.tensor_ref(p) for p in tensors}
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER):
+        state.refs = {id(p): private.tensor_ref(p) for p in tensors}
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            for p in islice(
+                sorted(filter(_has_readable_gradient, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER
+            ):
                 refs = private.tensor_ref(p), private.tensor_ref(p.grad)
-                held.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
+                state.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
 
     def records(self) -> tuple[GradientUse, ...]:
         site, found = self._context.frames.site, []
-        for held in (*self._freed, *self._held.values()):
-            how = held.how
+        for state in (*self._freed_states, *self._states.values()):
+            how = state.how
             if how:
-                made = site(held.seen.spot) if held.seen is not None else None
-                stepped, backward = site(held.stepped), site(held.backward)
+                made = site(state.seen.spot) if state.seen is not None else None
+                stepped, backward = site(state.stepped), site(state.backward)
                 clears = self._clears(backward, stepped) if how == "cleared" else None
-                first = held.first if how == "again" else held.since
-                details = held.name, how, first, stepped, backward, clears, made
+                first = state.first if how == "again" else state.since
+                details = state.name, how, first, stepped, backward, clears, made
                 found.append(GradientUse(*details))
         return (*found, *self._unused_records())
 
@@ -266,31 +270,33 @@ class GradientUseTracker(Tracker):
         """
         steps = self._context.steps
         if (
-            steps.ever_stepped
-            or self._calls < MIN_CALLS_WITHOUT_STEP
-            or self._first is None
+            steps.has_ever_stepped
+            or self._calls_before_step < MIN_CALLS_WITHOUT_STEP
+            or self._smallest_leaf is None
             or self._context.raised is not None
         ):
             return []
-        tensor = self._first[0]()
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            if tensor is None or not _readable(tensor) or not torch.equal(tensor.detach(), self._first[1]):
+        tensor = self._smallest_leaf[0]()
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            if tensor is None or not _is_readable(tensor) or not torch.equal(tensor.detach(), self._smallest_leaf[1]):
                 return []
         site, found = self._context.frames.site, []
         for seen in steps.optimizers.values():
             optimizer = seen.ref()
             groups = optimizer.param_groups if optimizer is not None else ()
             if any(p is tensor for group in groups for p in group["params"]):
-                found.append(GradientUse(seen.name, "unused", 0, None, site(self._spot), made=site(seen.spot)))
+                found.append(
+                    GradientUse(seen.name, "unused", 0, None, site(self._last_backward_spot), made=site(seen.spot))
+                )
         return found
 
 
-def _share(one: dict[int, weakref.ref[torch.Tensor]], other: dict[int, weakref.ref[torch.Tensor]]) -> bool:
+def _share_parameter(one: dict[int, weakref.ref[torch.Tensor]], other: dict[int, weakref.ref[torch.Tensor]]) -> bool:
     """Return whether two optimizers hold a common parameter, given references to their parameters by id."""
     return any(ref is other.get(number) for number, ref in one.items())
 
 
-def _readable(tensor: torch.Tensor) -> bool:
+def _is_readable(tensor: torch.Tensor) -> bool:
     """Return whether the values of a tensor can be read and kept; false if FSDP has freed their memory."""
     return private.is_readable(tensor) and 0 < tensor.numel() <= MAX_KEPT_ELEMENTS
 
@@ -300,19 +306,19 @@ def _any_may_be_nonzero(grads: Iterable[torch.Tensor | None]) -> bool:
     return any(map(may_be_nonzero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
-def _plain(tensor: object) -> bool:
+def _has_readable_gradient(tensor: object) -> bool:
     """Return whether a tensor has a gradient whose values can be read and kept."""
     grad = tensor.grad if isinstance(tensor, torch.Tensor) else None
-    return grad is not None and _readable(grad)
+    return grad is not None and _is_readable(grad)
 
 
-def _current_gradient(one: _UsedGradient) -> Any:
+def _current_gradient(one: _UsedGradient) -> torch.Tensor | None:
     """Return the tensor's current gradient if it can be compared with the used one; otherwise ``None``."""
-    grad: Any = getattr(one.tensor(), "grad", None)
-    return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
+    grad: torch.Tensor | None = getattr(one.tensor(), "grad", None)
+    return grad if grad is not None and _is_readable(grad) and grad.shape == one.grad.shape else None
 
 
-def _filtered(used: list[_UsedGradient], condition: Callable[[_UsedGradient], object]) -> list[_UsedGradient]:
+def _filter_by(used: list[_UsedGradient], condition: Callable[[_UsedGradient], object]) -> list[_UsedGradient]:
     """Return the elements of `used` for which `condition` holds.
 
     Conditions that are tensors on an accelerator are fetched together.
@@ -324,7 +330,7 @@ def _filtered(used: list[_UsedGradient], condition: Callable[[_UsedGradient], ob
     return [one for one, holds in zip(used, known, strict=True) if holds]
 
 
-def _is_unchanged(one: _UsedGradient) -> Any:
+def _is_unchanged(one: _UsedGradient) -> bool | torch.Tensor:
     """Return whether the gradient is unchanged since the optimizer used it, and not zero.
 
     An accelerator is read only if the version counter shows no write.
@@ -335,7 +341,7 @@ def _is_unchanged(one: _UsedGradient) -> Any:
     return _as_condition((grad == one.grad).all() & grad.any())
 
 
-def _added_to(one: _UsedGradient) -> bool:
+def _was_accumulated(one: _UsedGradient) -> bool:
     """Return whether the current gradient resulted from adding to the used one: otherwise the script has replaced it.
 
     Torch accumulates in place, unless it builds a graph of the accumulation.
@@ -344,12 +350,12 @@ def _added_to(one: _UsedGradient) -> bool:
     return grad is not None and (grad is one.ref() or grad.requires_grad)
 
 
-def _is_nonzero(one: _UsedGradient) -> Any:
+def _is_nonzero(one: _UsedGradient) -> bool | torch.Tensor:
     """Return whether the current gradient is not zero."""
     grad = _current_gradient(one)
     return False if grad is None else _as_condition(grad.any())
 
 
-def _as_condition(condition: torch.Tensor) -> Any:
+def _as_condition(condition: torch.Tensor) -> bool | torch.Tensor:
     """Return a condition as a bool, or as the tensor that it is if it is on an accelerator."""
     return bool(condition) if condition.is_cpu else condition

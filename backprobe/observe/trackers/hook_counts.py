@@ -53,7 +53,7 @@ _OWN_FOLDER = str(Path(__file__).resolve().parents[2])
 class _Holder(NamedTuple):
     """An object that has hooks: what it is, a function that names it, and its hooks by attribute."""
 
-    thing: Any
+    thing: object
     name: Callable[[], str]
     attributes: Mapping[str, tuple[str, ...]]
 
@@ -91,33 +91,33 @@ class HookCountTracker(Tracker):
         #: By object, attribute and code.
         self._counts: dict[tuple[int, str, CodeType], _HookCount] = {}
         #: The last step, and the step after which hooks are counted next.
-        self._latest = self._next = 0
+        self._last_look = self._next = 0
 
     def step_ended(self, step: Step) -> None:
-        self._latest = step.index
+        self._last_look = step.index
         if step.index >= self._next:
             self._next = step.index + 1 + min(int(LOOK_FRACTION * step.index), MAX_STEPS_BETWEEN_LOOKS - 1)
-            self._look(step.index)
+            self._count_hooks(step.index)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
-        self._latest = max(self._latest, self._context.steps.index - 1)
+        self._last_look = max(self._last_look, self._context.steps.index - 1)
 
     def ended(self) -> None:
-        self._look(max(self._latest, self._context.steps.index - 1))
+        self._count_hooks(max(self._last_look, self._context.steps.index - 1))
 
-    def _look(self, step: int) -> None:
+    def _count_hooks(self, step: int) -> None:
         seen: set[tuple[int, str, CodeType]] = set()
-        with private.unseen():
-            for holder in self._holders():
+        with private.disable_function_modes():
+            for holder in self._objects_with_hooks():
                 for attribute, methods in holder.attributes.items():
                     hooks = getattr(holder.thing, attribute, None)
                     if hooks:
-                        self._count(holder, attribute, methods, list(hooks.values()), step, seen)
+                        self._update_counts(holder, attribute, methods, list(hooks.values()), step, seen)
         for key, one in self._counts.items():
             if key not in seen and one.ref() is not None:  # all of them were removed
                 one.fell, one.count = one.fell or one.count > 0, 0
 
-    def _holders(self) -> Iterator[_Holder]:
+    def _objects_with_hooks(self) -> Iterator[_Holder]:
         """Yield the modules, parameters and optimizers that may have hooks."""
         known: set[int] = set()
         for root, model in self._modules.models():
@@ -143,7 +143,7 @@ class HookCountTracker(Tracker):
                         known.add(id(tensor))
                         yield _Holder(tensor, functools.partial(self._context.names.of, tensor), _OF_TENSORS)
 
-    def _count(
+    def _update_counts(
         self,
         holder: _Holder,
         attribute: str,
@@ -167,7 +167,7 @@ class HookCountTracker(Tracker):
                 one.first = one.first if one.growths > 1 else step
                 one.last = step
                 mine = [hook for own, hook in coded if own == code]
-                one.varies = one.varies or (count > 1 and _differ(mine[-1], mine[-2]))
+                one.varies = one.varies or (count > 1 and _hold_different_tensors(mine[-1], mine[-2]))
                 if one.piles_up or one.growths == MIN_GROWTHS:
                     one.name = holder.name()
                     one.site = registered_at(self._frames, mine[-1], methods)
@@ -204,10 +204,10 @@ def _reference(thing: object) -> weakref.ref[Any]:
     return private.tensor_ref(thing) if isinstance(thing, torch.Tensor) else weakref.ref(thing)
 
 
-def _held(hook: object) -> list[Any]:
+def _bound_values(hook: object) -> list[object]:
     """Return the values that a hook is bound to: its closure, its defaults and the arguments of a partial function."""
     if isinstance(hook, functools.partial):
-        return [*hook.args, *hook.keywords.values(), *_held(hook.func)]
+        return [*hook.args, *hook.keywords.values(), *_bound_values(hook.func)]
     function = getattr(hook, "__func__", hook)
     found = list(getattr(function, "__defaults__", None) or ())
     for cell in getattr(function, "__closure__", None) or ():
@@ -218,7 +218,7 @@ def _held(hook: object) -> list[Any]:
     return [*found, *vars(hook).values()] if isinstance(hook, nn.Module) else found
 
 
-def _differ(one: object, other: object) -> bool:
+def _hold_different_tensors(one: object, other: object) -> bool:
     """Return whether two hooks hold different tensors, such as the masks of two rounds of pruning."""
-    pairs = zip(_held(one), _held(other), strict=False)
+    pairs = zip(_bound_values(one), _bound_values(other), strict=False)
     return any(isinstance(a, torch.Tensor) and a is not b for a, b in pairs)

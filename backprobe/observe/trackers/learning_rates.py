@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...records import LoadedRate, Site, ZeroRate
+from ...records import LoadedRate, NegativeRate, Site, ZeroRate
 from ...source.assignments import key_given, scheduler_made
 from ...source.calls import calls_of_method
 from ...source.definitions import exits_of
@@ -46,7 +46,17 @@ class _Group:
 
 
 @dataclass
-class _State:
+class _NegativeRates:
+    """The steps in which a group that has gradients, and is not maximized, has a rate below zero."""
+
+    step: int
+    steps: int = 0
+    groups: int = 0
+    lowest: float = 0.0
+
+
+@dataclass
+class _OptimizerRates:
     """The learning rates of an optimizer.
 
     :ivar first, last: the first and the last step in which it was checked.
@@ -69,6 +79,7 @@ class _State:
     given: float = 0.0
     begin: float = 0.0
     lowest: float = math.inf
+    negative: _NegativeRates | None = None
 
 
 class LearningRateTracker(Tracker):
@@ -76,28 +87,31 @@ class LearningRateTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, _OptimizerRates] = {}
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        self._check(optimizer, self._context.steps.index)
+        self._check_rates(optimizer, self._context.steps.index)
 
     def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
-        self._check(optimizer, max(0, self._context.steps.index - 1))
+        self._check_rates(optimizer, max(0, self._context.steps.index - 1))
 
-    def _check(self, optimizer: object, step: int) -> None:
+    def _check_rates(self, optimizer: object, step: int) -> None:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             if len(self._states) >= MAX_OPTIMIZERS:
                 return
-            state = _State(type(optimizer).__name__, weakref.ref(optimizer), step)
-            state.given, state.begin = _beginnings(optimizer)
+            state = _OptimizerRates(type(optimizer).__name__, weakref.ref(optimizer), step)
+            state.given, state.begin = _first_rates(optimizer)
             self._states[id(optimizer)] = state
         rates = _rates(optimizer)
+        if min(rates, default=0.0) < 0:
+            self._count_negative(state, optimizer, rates, step)
+            rates = []
         state.last = step
         state.lowest = min(state.lowest, *rates, math.inf)
-        for group, rate in zip(_grown(state.groups, len(rates)), rates, strict=False):
+        for group, rate in zip(_grown_to(state.groups, len(rates)), rates, strict=False):
             group.highest, group.rate = max(group.highest, rate), rate
-            if rate > NEARLY_ZERO * group.highest:
+            if abs(rate) > NEARLY_ZERO * group.highest:
                 group.since = None
             elif group.since is None:
                 group.since = step
@@ -110,20 +124,35 @@ class LearningRateTracker(Tracker):
         elif state.checks == CHECKS_BEFORE_SEARCH:
             self._find_scheduler(state, optimizer)
 
-    def _smallest_weight(self, optimizer: torch.optim.Optimizer) -> tuple[weakref.ref[Any], torch.Tensor] | None:
+    def _count_negative(self, state: _OptimizerRates, optimizer: Any, rates: list[float], step: int) -> None:
+        """Count a step in which a group follows its gradients uphill, and find the scheduler in the first one."""
+        pairs = zip(optimizer.param_groups, rates, strict=False)
+        climbing = [rate for group, rate in pairs if rate < 0 and _has_gradients_to_minimize(group)]
+        if not climbing:
+            return
+        if state.negative is None:
+            state.negative = _NegativeRates(step)
+            self._find_scheduler(state, optimizer)
+        seen = state.negative
+        seen.steps, seen.lowest = seen.steps + 1, min(seen.lowest, *climbing)
+        seen.groups = max(seen.groups, len(climbing))
+
+    def _smallest_weight(
+        self, optimizer: torch.optim.Optimizer
+    ) -> tuple[weakref.ref[torch.Tensor], torch.Tensor] | None:
         """Return the smallest weight that has a gradient, with a copy of its values."""
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             weights = [p for p in parameters_of(optimizer) if _has_plain_gradient(p)]
             least = min(weights, key=torch.Tensor.numel, default=None)
             return None if least is None else (private.tensor_ref(least), least.detach().clone())
 
-    def _find_scheduler(self, state: _State, optimizer: torch.optim.Optimizer) -> None:
+    def _find_scheduler(self, state: _OptimizerRates, optimizer: torch.optim.Optimizer) -> None:
         """Find the scheduler of `optimizer` among the variables of the user's functions that run."""
         frames = self._context.frames
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frames.is_user(frame.f_code):
-                for value in _values(frame):
+                for value in _values_in_scope(frame):
                     if isinstance(value, torch.optim.lr_scheduler.LRScheduler) and value.optimizer is optimizer:
                         state.scheduler = type(value).__name__
                         functions = getattr(value, "lr_lambdas", ())
@@ -132,11 +161,26 @@ class LearningRateTracker(Tracker):
                         return
             frame = frame.f_back
 
-    def records(self) -> tuple[ZeroRate | LoadedRate, ...]:
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            return (*self._found(), *self._loaded())
+    def records(self) -> tuple[ZeroRate | LoadedRate | NegativeRate, ...]:
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            return (*self._zero_rate_records(), *self._loaded_rate_records(), *self._negative_rate_records())
 
-    def _loaded(self) -> Iterator[LoadedRate]:
+    def _negative_rate_records(self) -> Iterator[NegativeRate]:
+        frames = self._context.frames
+        for by, state in self._states.items():
+            if (one := state.negative) is None:
+                continue
+            exits = exits_of(state.codes[0], only_subtracting=True) if len(state.codes) == 1 else []
+            seen = self._context.steps.optimizers.get(by)
+            made = frames.site(seen.spot) if seen is not None and seen.name == state.name else None
+            scheduled = scheduler_made(frames, state.scheduler) or key_given(frames, "lr")
+            given: Site | None = exits[0] if exits else None
+            counts = one.step, one.steps, one.groups, len(state.groups) or one.groups
+            highest = max((group.highest for group in state.groups), default=0.0)
+            rates = one.lowest, highest
+            yield NegativeRate(state.name, *counts, *rates, state.scheduler, given, len(exits), scheduled, made)
+
+    def _loaded_rate_records(self) -> Iterator[LoadedRate]:
         """Yield a record of each optimizer with a constant rate that neither the script nor a scheduler gave it."""
         frames = self._context.frames
         for by, state in self._states.items():
@@ -150,7 +194,7 @@ class LearningRateTracker(Tracker):
             steps = state.last - state.first + 1
             yield LoadedRate(state.name, *rates, state.first, steps, loaded, frames.site(seen.spot))
 
-    def _found(self) -> Iterator[ZeroRate]:
+    def _zero_rate_records(self) -> Iterator[ZeroRate]:
         frames = self._context.frames
         for by, state in self._states.items():
             zero = [group for group in state.groups if group.since is not None]
@@ -167,13 +211,14 @@ class LearningRateTracker(Tracker):
             highest = max(group.highest for group in zero)
             counts = len(zero), len(state.groups), since, steps, total
             details = zero[0].rate, highest, _is_unchanged(state), state.scheduler
-            given: Site | None = exits[0] if exits else None
+            given = exits[0] if exits else None
             yield ZeroRate(state.name, *counts, *details, given, len(exits), scheduled, made)
 
 
-def _beginnings(optimizer: Any) -> tuple[float, float]:
-    """Return the rate that an optimizer of one group was made with, and that with which its schedule began; 0 if it has
-    none.
+def _first_rates(optimizer: torch.optim.Optimizer) -> tuple[float, float]:
+    """Return the rate that an optimizer was made with, and that with which its schedule began.
+
+    Both are 0 if it has no schedule, or several groups.
     """
     groups = optimizer.param_groups
     given, begin = optimizer.defaults.get("lr"), groups[0].get("initial_lr") if len(groups) == 1 else None
@@ -182,28 +227,32 @@ def _beginnings(optimizer: Any) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def _rates(optimizer: Any) -> list[float]:
+def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
     """Return the learning rates of the groups; empty if one is unknown, or on an accelerator."""
     found = []
     for group in optimizer.param_groups[:MAX_GROUPS]:
         rate = group.get("lr")
         if isinstance(rate, torch.Tensor):
-            if not rate.is_cpu or rate.numel() != 1 or private.hands_off(rate):
+            if not rate.is_cpu or rate.numel() != 1 or private.is_unsafe_to_read(rate):
                 return []
             rate = rate.item()
-        if not isinstance(rate, (int, float)) or rate < 0:
+        if not isinstance(rate, (int, float)):
             return []
         found.append(float(rate))
     return found
 
 
-def _grown(groups: list[_Group], count: int) -> list[_Group]:
+def _has_gradients_to_minimize(group: dict[str, Any]) -> bool:
+    return not group.get("maximize") and any(p.grad is not None for p in group["params"])
+
+
+def _grown_to(groups: list[_Group], count: int) -> list[_Group]:
     """Return `groups` after growing it to `count` elements."""
     groups += [_Group() for _ in range(count - len(groups))]
     return groups
 
 
-def _values(frame: FrameType) -> Iterable[Any]:
+def _values_in_scope(frame: FrameType) -> Iterable[object]:
     """Yield the variables of a function and of its module, and the attributes of its object."""
     local = variables(frame)
     yield from local.values()
@@ -215,7 +264,7 @@ def _has_plain_gradient(tensor: torch.Tensor) -> bool:
     return private.is_readable(tensor) and tensor.grad is not None and 0 < tensor.numel() <= MAX_ELEMENTS
 
 
-def _is_unchanged(state: _State) -> bool | None:
+def _is_unchanged(state: _OptimizerRates) -> bool | None:
     """Return whether the kept weight is still the same; ``None`` if there is none, or if it is on an accelerator."""
     if state.kept is None:
         return None

@@ -68,9 +68,9 @@ class LostGraphTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._modules = context, context.names, context.modules
         self._found: list[NoGradient | FrozenLoss] = []
-        self._frozen: dict[int, _Freeze] = {}
+        self._freezes_by_id: dict[int, _Freeze] = {}
         #: The lines that froze any tensor, and those that called their functions.
-        self._freezing: set[CodeLocation | None] = set()
+        self._freezing_lines: set[CodeLocation | None] = set()
         #: By line: the graphs of its backward calls.
         self._graphs: dict[CodeLocation | None, dict[int, LiveLayout]] = {}
         #: Whether the last change of gradient mode was observed: no unrecorded backward call came after it.
@@ -82,13 +82,13 @@ class LostGraphTracker(Tracker):
 
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         if on:
-            self._frozen.pop(id(tensor), None)
-        elif tensor.requires_grad and len(self._frozen) < 100_000:
+            self._freezes_by_id.pop(id(tensor), None)
+        elif tensor.requires_grad and len(self._freezes_by_id) < 100_000:
             frames, first = self._names.frames, self._names.frames.first(frame)
             spot = (first.f_code, first.f_lasti) if first is not None else None
             caller = frames.spot(first.f_back) if first is not None and first.f_code.co_name != "<module>" else None
-            self._frozen[id(tensor)] = _Freeze(private.tensor_ref(tensor), spot, caller)
-            self._freezing |= {spot, caller}
+            self._freezes_by_id[id(tensor)] = _Freeze(private.tensor_ref(tensor), spot, caller)
+            self._freezing_lines |= {spot, caller}
 
     def grad_mode_set(self, on: bool, frame: FrameType) -> None:
         self._mode_observed = True
@@ -124,21 +124,21 @@ class LostGraphTracker(Tracker):
         frames, roots = self._names.frames, running.roots
         failed = frames.site(running.spot)
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
-            site = use_of(frames, "inference_mode", failed.file if failed else "") or self._modules.grad_off
+            site = use_of(frames, "inference_mode", failed.file if failed else "") or self._modules.grad_off.last
             if site is not None:
-                self._add(NoGradient("grad-mode", site, failed, "", "", observed=False, step=step))
+                self._add_record(NoGradient("grad-mode", site, failed, "", "", observed=False, step=step))
             return
         recorded = self._context.recorder.recording
         cause = self._observed_cause(running.spot) if recorded else self._present_cause(running.spot)
         if cause is None:
             if not (recorded or forced):
-                self._add(self._block_around_loss(failed, step))
+                self._add_record(self._block_around_loss(failed, step))
         elif not cause.frozen:
-            self._add(self._mode_off(cause, step, failed))
+            self._add_record(self._grad_mode_record(cause, step, failed))
         elif not forced or self._reached_by(running.spot):
-            self._add(self._frozen_loss(cause, step, failed))
+            self._add_record(self._frozen_loss_record(cause, step, failed))
 
-    def _add(self, found: NoGradient | FrozenLoss | None) -> None:
+    def _add_record(self, found: NoGradient | FrozenLoss | None) -> None:
         """Keep a record, unless there is one for the same lines."""
         lines = [(one.site, one.failed) for one in self._found]
         if found is not None and (found.site, found.failed) not in lines:
@@ -150,7 +150,7 @@ class LostGraphTracker(Tracker):
         calls = modules.outermost
         if not calls:
             if off_now:
-                return _Cause(lines=[modules.grad_off], sure=False)
+                return _Cause(lines=[modules.grad_off.last], sure=False)
             return self._present_cause(spot)
         graphless = [call for call in calls if not call.has_graph]
         off = [call for call in graphless if not call.grad_on]
@@ -160,20 +160,20 @@ class LostGraphTracker(Tracker):
             if len(graphless) == len(calls) and not trained:
                 return _Cause(frozen, sure=not off_now)
             # Another module made values with a graph, or would have: the frozen one was to learn if it did before.
-            if calls[-1] in graphless and calls[-1].grad_on and self._was_to_learn(frozen):
+            if calls[-1] in graphless and calls[-1].grad_on and self._was_meant_to_learn(frozen):
                 return _Cause(frozen, sure=False)
         if off and len(off) == len(calls):
             return _Cause(lines=list(dict.fromkeys(call.turned_off for call in off)))
         lines = modules.quiet_lines()
         if lines:
             return _Cause(lines=lines)
-        return _Cause(lines=[modules.grad_off], sure=False) if off_now else None
+        return _Cause(lines=[modules.grad_off.last], sure=False) if off_now else None
 
     def _present_cause(self, spot: CodeLocation | None) -> _Cause | None:
         """Return the cause in a step of which nothing is known but the present."""
         reached = self._reached_by(spot)
         leaves = [leaf for leaf in reached if leaf.ref() is not None]
-        if leaves and not any(map(_trainable, leaves)):
+        if leaves and not any(map(_is_trainable, leaves)):
             return _Cause(leaves, sure=False)
         if not torch.is_grad_enabled():
             return _Cause(sure=False)
@@ -181,10 +181,10 @@ class LostGraphTracker(Tracker):
         for leaf in leaves:
             by_root.setdefault(id(leaf.root), []).append(leaf)
         for mine in by_root.values():  # one of several models that this line trains
-            if mine[0].root is not None and not any(map(_trainable, mine)):
+            if mine[0].root is not None and not any(map(_is_trainable, mine)):
                 return _Cause(mine, sure=False)
         if not reached:
-            held = [p for one in self._held() for p in one]
+            held = [p for one in self._parameters_by_optimizer() for p in one]
             known = [one for p in held if (one := self._names.leaves.known(p)) is not None]
             if known and not any(p.requires_grad for p in held):
                 return _Cause(known, sure=False)
@@ -212,21 +212,21 @@ class LostGraphTracker(Tracker):
             found |= {id(leaf): leaf for leaf in self._leaves_of(module, trainable=False)}
         return list(found.values())
 
-    def _was_to_learn(self, frozen: list[LeafTensor]) -> bool:
+    def _was_meant_to_learn(self, frozen: list[LeafTensor]) -> bool:
         """Return whether backward calls reached frozen leaves before, or an optimizer holds nothing but frozen ones."""
         if any(leaf.reached for leaf in frozen):
             return True
         mine = {id(leaf.ref()) for leaf in frozen}
-        return any(mine >= {id(p) for p in held} for held in self._held() if held)
+        return any(mine >= {id(p) for p in held} for held in self._parameters_by_optimizer() if held)
 
-    def _held(self) -> list[list[Any]]:
+    def _parameters_by_optimizer(self) -> list[list[torch.Tensor]]:
         """Return the parameters that each optimizer holds."""
         optimizers = [one.ref() for one in self._context.steps.optimizers.values()]
         return [parameters_of(one) for one in optimizers if one is not None]
 
     # Records
 
-    def _frozen_loss(self, cause: _Cause, step: int, failed: Site | None) -> FrozenLoss:
+    def _frozen_loss_record(self, cause: _Cause, step: int, failed: Site | None) -> FrozenLoss:
         frames = self._names.frames
         learned = [leaf for leaf in cause.frozen if leaf.reached] or cause.frozen
         names = tuple(self._names.leaves.name(leaf) for leaf in learned)
@@ -245,7 +245,7 @@ class LostGraphTracker(Tracker):
 
     def _freeze_of(self, leaf: LeafTensor) -> _Freeze | None:
         tensor = leaf.ref()
-        known = self._frozen.get(id(tensor)) if tensor is not None else None
+        known = self._freezes_by_id.get(id(tensor)) if tensor is not None else None
         return known if known is not None and known.ref() is tensor else None
 
     def _freezing_candidates(self, leaves: list[LeafTensor], observed: list[Any]) -> list[Site]:
@@ -255,7 +255,7 @@ class LostGraphTracker(Tracker):
         """
         frames = self._names.frames
         mine = {frames.site(spot) for pair in observed for spot in pair}
-        others = {frames.site(spot) for spot in self._freezing} - mine
+        others = {frames.site(spot) for spot in self._freezing_lines} - mine
         labels = {leaf.root.label for leaf in leaves if leaf.root is not None and leaf.root.label}
         names = [re.compile(rf"\b{re.escape(label.rpartition('.')[2])}\b") for label in labels]
 
@@ -264,13 +264,13 @@ class LostGraphTracker(Tracker):
 
         return sorted(freezing_lines(frames), key=order)
 
-    def _mode_off(self, cause: _Cause, step: int, failed: Site | None) -> NoGradient | None:
+    def _grad_mode_record(self, cause: _Cause, step: int, failed: Site | None) -> NoGradient | None:
         lines = [line for line in cause.lines if line is not None]
         observed = bool(lines) and self._mode_observed and self._context.recorder.recording
         if observed:
             sure, others = cause.sure and len(lines) == 1, tuple(lines) if len(lines) > 1 else ()
             return NoGradient("grad-mode", lines[-1], failed, "", "", observed=sure, candidates=others, step=step)
-        return self._inferred(grad_mode_lines(self._names.frames, self._running_lines()), step, failed)
+        return self._inferred_record(grad_mode_lines(self._names.frames, self._running_lines()), step, failed)
 
     def _block_around_loss(self, failed: Site | None, step: int) -> NoGradient | None:
         """Return a record if the loss was computed in a block that turns gradient mode off.
@@ -280,10 +280,10 @@ class LostGraphTracker(Tracker):
         if failed is None or not torch.is_grad_enabled():
             return None
         lines = [line for line in blocks_around_value(self._names.frames, failed) if line not in self._harmless]
-        return self._inferred(lines, step, failed)
+        return self._inferred_record(lines, step, failed)
 
-    def _inferred(self, lines: list[Site], step: int, failed: Site | None) -> NoGradient | None:
-        known = self._modules.grad_off
+    def _inferred_record(self, lines: list[Site], step: int, failed: Site | None) -> NoGradient | None:
+        known = self._modules.grad_off.last
         site = known if known in lines[1:] else lines[0] if lines else None
         if site is None:
             return None
@@ -308,7 +308,7 @@ def _is_leaf_loss(root: Any) -> bool:
     return root.grad_fn is None and root.numel() == 1 and not isinstance(root, torch.nn.Parameter)
 
 
-def _trainable(leaf: LeafTensor) -> bool:
+def _is_trainable(leaf: LeafTensor) -> bool:
     """Return whether the tensor of a leaf exists and requires a gradient."""
     tensor = leaf.ref()
     return tensor is not None and bool(tensor.requires_grad)

@@ -69,7 +69,7 @@ NO_GRAD, AUTOGRAD_GRAD = "no_grad", "autograd.grad"
 
 
 @dataclass
-class _Cut:
+class _GraphExit:
     """A place at which a value leaves the graph.
 
     :ivar how: see ``LostTerm``.
@@ -87,7 +87,7 @@ class _Cut:
     stepwise: bool = False
     reborn: bool = False
 
-    def through(self, spot: CodeLocation | None) -> _Cut:
+    def through(self, spot: CodeLocation | None) -> _GraphExit:
         """Return the same with one more place."""
         if spot in self.spots or len(self.spots) >= MAX_PLACES:
             return self
@@ -105,17 +105,17 @@ class _Term:
     name: str
     spot: CodeLocation | None
     graph: bool
-    cut: _Cut | None
+    cut: _GraphExit | None
     value: Any
     parts: tuple[_Term, ...] = ()
-    numbers: tuple[tuple[str, _Cut], ...] = ()
+    numbers: tuple[tuple[str, _GraphExit], ...] = ()
 
 
 @dataclass
 class _Found:
     """A term without a graph, and where it is added; ``names``: one of these variables must be in that statement."""
 
-    cut: _Cut
+    cut: _GraphExit
     added: CodeLocation | None
     names: set[str]
     step: int
@@ -132,13 +132,13 @@ class _Step:
     :ivar arrays: addresses of NumPy arrays over tensors; ``codes``: functions that made some.
     """
 
-    lost: FollowedTensors[_Cut] = field(default_factory=FollowedTensors)
-    reborn: FollowedTensors[_Cut] = field(default_factory=FollowedTensors)
+    lost: FollowedTensors[_GraphExit] = field(default_factory=FollowedTensors)
+    reborn: FollowedTensors[_GraphExit] = field(default_factory=FollowedTensors)
     terms: FollowedTensors[_Term] = field(default_factory=FollowedTensors)
-    read: dict[float, _Cut] = field(default_factory=dict)
-    sums: dict[CodeLocation | None, tuple[float, int, _Cut | None]] = field(default_factory=dict)
-    arrays: dict[int, _Cut] = field(default_factory=dict)
-    codes: dict[Any, _Cut] = field(default_factory=dict)
+    read: dict[float, _GraphExit] = field(default_factory=dict)
+    sums: dict[CodeLocation | None, tuple[float, int, _GraphExit | None]] = field(default_factory=dict)
+    arrays: dict[int, _GraphExit] = field(default_factory=dict)
+    codes: dict[Any, _GraphExit] = field(default_factory=dict)
 
 
 class LostTerms(Tracker):
@@ -151,13 +151,13 @@ class LostTerms(Tracker):
         #: Found in calls since the last optimizer's step.
         self._pending: list[_Found] = []
         #: The places of values that require a gradient again, and of which the gradient was read.
-        self._used: set[tuple[CodeLocation | None, ...]] = set()
+        self._spots_with_used_gradient: set[tuple[CodeLocation | None, ...]] = set()
         self._later = Later()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._step, self._pending = _Step(), []
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._step, self._pending = _Step(), []
 
     # Values that leave the graph
@@ -168,20 +168,20 @@ class LostTerms(Tracker):
         tensors = op.tensors()
         if not tensors:
             if op.func in _CONSTRUCTORS and type(op.out) is _Tensor and op.args:
-                self._construct(op)
+                self._note_constructed(op)
             return
         if not all(map(private.is_dense, tensors)):
             return
         out = op.out
         if type(out) is float or type(out) is list:
-            cut = self._cut_of(op.func, tensors[:1], op.frame)
+            cut = self._find_cut(op.func, tensors[:1], op.frame)
             cut = None if cut is not None and cut.stepwise else cut
             if cut is not None or self._step.read:
                 self._note_numbers(out, cut, self._frames.spot_of_op(op.frame))
         elif type(out) is _Tensor and private.is_dense(out):
             cut = None
             if not out.requires_grad and op.func not in VALUE_INDEPENDENT:
-                cut = self._cut_of(op.func, tensors, op.frame)
+                cut = self._find_cut(op.func, tensors, op.frame)
                 if cut is not None and not out.is_floating_point():
                     cut = replace(cut, stepwise=True)
                 self._note_lost(out, cut)
@@ -197,7 +197,7 @@ class LostTerms(Tracker):
     def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         if not private.is_dense(tensor):
             return
-        cut = self._cut_of(func, [tensor], frame)
+        cut = self._find_cut(func, [tensor], frame)
         if cut is None or cut.stepwise:
             return
         if type(out).__module__ == "numpy" and len(self._step.arrays) < MAX_FOLLOWED:
@@ -216,7 +216,7 @@ class LostTerms(Tracker):
         """Note that the script uses the gradient of such a value."""
         for tensor, cut in self._step.reborn.items():
             if tensor.grad is value:
-                self._used.add(cut.spots)
+                self._spots_with_used_gradient.add(cut.spots)
 
     def backward_returned(self, running: ActiveBackward) -> None:
         """Note the gradients that a call of ``autograd.grad`` returned without a graph."""
@@ -225,12 +225,12 @@ class LostTerms(Tracker):
         leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         for root in running.roots:
             leaves.update(nearest_leaves(root, MAX_PARAMETERS, MAX_NODES))
-        cut = _Cut(AUTOGRAD_GRAD, (running.spot,), None, leaves)
+        cut = _GraphExit(AUTOGRAD_GRAD, (running.spot,), None, leaves)
         for grad in running.result:
             if type(grad) is _Tensor and private.is_dense(grad):
                 self._note_lost(grad, cut)
 
-    def _cut_of(self, func: object, tensors: Iterable[torch.Tensor], frame: FrameType) -> _Cut | None:
+    def _find_cut(self, func: object, tensors: Iterable[torch.Tensor], frame: FrameType) -> _GraphExit | None:
         """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
         sources, earlier = [], None
         for t in tensors:
@@ -248,15 +248,15 @@ class LostTerms(Tracker):
             return earlier
         return self._new_cut(op_name(func), sources, frame) if sources else None
 
-    def _new_cut(self, name: str, sources: Iterable[object], frame: FrameType) -> _Cut:
+    def _new_cut(self, name: str, sources: Iterable[object], frame: FrameType) -> _GraphExit:
         leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         for t in sources:
             leaves.update(nearest_leaves(t, MAX_PARAMETERS, MAX_NODES))
         off = not torch.is_grad_enabled()
-        site = self._context.modules.grad_off if off else None
-        return _Cut(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
+        site = self._context.modules.grad_off.last if off else None
+        return _GraphExit(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
 
-    def _note_lost(self, tensor: torch.Tensor, cut: _Cut | None) -> None:
+    def _note_lost(self, tensor: torch.Tensor, cut: _GraphExit | None) -> None:
         if cut is None:
             self._step.lost.drop(tensor)
         else:
@@ -264,7 +264,7 @@ class LostTerms(Tracker):
 
     # Values in Python
 
-    def _note_numbers(self, out: object, cut: _Cut | None, spot: CodeLocation | None) -> None:
+    def _note_numbers(self, out: object, cut: _GraphExit | None, spot: CodeLocation | None) -> None:
         for number in [out] if type(out) is float else _numbers_in(out):
             if cut is not None and len(self._step.read) < MAX_FOLLOWED:
                 self._step.read[number] = cut
@@ -272,7 +272,7 @@ class LostTerms(Tracker):
             total, count, earlier = self._step.sums.get(spot, (0.0, 0, None))
             self._step.sums[spot] = total + out, count + 1, earlier or cut
 
-    def _cut_of_number(self, number: float) -> _Cut | None:
+    def _cut_of_number(self, number: float) -> _GraphExit | None:
         """Return where a number was read; also the sum or the mean of all numbers that were read at one place."""
         if number in (0.0, 1.0, -1.0):
             return None
@@ -282,7 +282,7 @@ class LostTerms(Tracker):
             known = next((cut for total, count, cut in sums if cut and number in (total, total / count)), None)
         return known
 
-    def _construct(self, op: Op) -> None:
+    def _note_constructed(self, op: Op) -> None:
         """Note a tensor that is made of numbers which were read from tensors."""
         value, step = op.args[0], self._step
         cut = None
@@ -299,12 +299,12 @@ class LostTerms(Tracker):
             if op.out.numel() == 1:
                 self._step.terms.put(op.out, _Term("", cut.spots[-1], False, cut, _value(op.out)))
 
-    def _cut_of_numpy(self, frame: FrameType) -> _Cut | None:
+    def _cut_of_numpy(self, frame: FrameType) -> _GraphExit | None:
         """Return where the running function of the user's turned a tensor into an array of NumPy."""
         user = self._frames.first(frame)
         return self._step.codes.get(user.f_code) if user is not None else None
 
-    def _numbers_of(self, op: Op) -> tuple[tuple[str, _Cut], ...]:
+    def _variables_added(self, op: Op) -> tuple[tuple[str, _GraphExit], ...]:
         """Return the variables of the user's function whose numbers an addition may add."""
         added = [one for one in op.args if isinstance(one, float)]
         user = self._frames.first(op.frame) if added and (self._step.read or self._step.codes) else None
@@ -320,7 +320,7 @@ class LostTerms(Tracker):
 
     # Terms
 
-    def _note_term(self, op: Op, name: str, tensors: Iterable[torch.Tensor], cut: _Cut | None) -> None:
+    def _note_term(self, op: Op, name: str, tensors: Iterable[torch.Tensor], cut: _GraphExit | None) -> None:
         """Note a number that requires a gradient or was computed from one that does, and how it was made."""
         out = op.out
         if not out.requires_grad and cut is None:
@@ -334,13 +334,13 @@ class LostTerms(Tracker):
                 parts.append(_Term("", None, True, None, _value(t)))
             elif lost is not None:
                 parts.append(_Term("", lost.spots[-1], False, _unless_stepwise(lost), _value(t)))
-        numbers = self._numbers_of(op) if name in ADDITIONS and out.requires_grad else ()
+        numbers = self._variables_added(op) if name in ADDITIONS and out.requires_grad else ()
         spot = self._frames.spot_of_op(op.frame)
         cut = cut or self._reborn_cut(out)
         graph = out.requires_grad and cut is None
         self._step.terms.put(out, _Term(name, spot, graph, cut, _value(out), tuple(parts), numbers))
 
-    def _reborn_cut(self, tensor: Any) -> _Cut | None:
+    def _reborn_cut(self, tensor: torch.Tensor) -> _GraphExit | None:
         """Return where a number left the graph, if its own graph only reaches values that require a gradient again."""
         reborn = self._step.reborn
         if not reborn or not tensor.requires_grad:
@@ -354,11 +354,13 @@ class LostTerms(Tracker):
         if running.inside is not None or not (step.lost or step.read or step.codes):
             return
         if running.kind == AUTOGRAD_GRAD:  # the script asks for the gradients of its inputs
-            self._used.update(cut.spots for cut in step.reborn.of(as_list(running.arguments.get("inputs"))))
+            self._spots_with_used_gradient.update(
+                cut.spots for cut in step.reborn.of(as_list(running.arguments.get("inputs")))
+            )
         for term in step.terms.of(running.roots):
-            self._check(term)
+            self._check_root(term)
 
-    def _check(self, root: _Term) -> None:
+    def _check_root(self, root: _Term) -> None:
         with_graph, without, numbers = _terms_of(root)
         if not with_graph:
             return
@@ -377,7 +379,7 @@ class LostTerms(Tracker):
         if capturing() or private.in_mode():
             return []
         known = [term for term in terms if term.value is not None]
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             values = dict(zip(map(id, known), self._later.fetch([one.value.reshape(()) for one in known]), strict=True))
         others = [values[id(term)] for term in with_graph if id(term) in values]
         found = []
@@ -387,7 +389,7 @@ class LostTerms(Tracker):
                 found.append((term, added))
         return found
 
-    def _note_found(self, cut: _Cut, added: CodeLocation | None, names: set[str]) -> None:
+    def _note_found(self, cut: _GraphExit, added: CodeLocation | None, names: set[str]) -> None:
         key = added, cut.how, cut.spots
         known = self._found.get(key)
         if known is None:
@@ -413,7 +415,12 @@ class LostTerms(Tracker):
         for one in self._found.values():
             spots = [at for spot in one.cut.spots if (at := site(spot)) is not None]
             added = site(one.added)
-            if not one.trained or not spots or one.cut.spots in self._used or _is_meant(one, spots, added):
+            if (
+                not one.trained
+                or not spots
+                or one.cut.spots in self._spots_with_used_gradient
+                or _is_intended(one, spots, added)
+            ):
                 continue
             cuts = [one.cut.off, *spots] if one.cut.off is not None else spots
             cuts = list({(at.file, at.line): at for at in reversed(cuts)}.values())[::-1]
@@ -424,14 +431,16 @@ class LostTerms(Tracker):
 
 def _terms_of(
     root: _Term,
-) -> tuple[list[_Term], list[tuple[_Term, CodeLocation | None]], list[tuple[tuple[str, _Cut], CodeLocation | None]]]:
+) -> tuple[
+    list[_Term], list[tuple[_Term, CodeLocation | None]], list[tuple[tuple[str, _GraphExit], CodeLocation | None]]
+]:
     """Return the terms that `root` is the sum of: with a graph, without one, and numbers of Python.
 
     Each of the latter comes with the place that adds it.
     """
     with_graph: list[_Term] = []
     without: list[tuple[_Term, CodeLocation | None]] = []
-    numbers: list[tuple[tuple[str, _Cut], CodeLocation | None]] = []
+    numbers: list[tuple[tuple[str, _GraphExit], CodeLocation | None]] = []
     stack: list[tuple[_Term, CodeLocation | None, bool]] = [(root, None, False)]
     visited = 0
     while stack and visited < 1000:
@@ -467,7 +476,7 @@ def _is_baseline(term: _Term) -> bool:
     return same and (one.spot == other.spot or "loss" in one.name or "entropy" in one.name)
 
 
-def _is_meant(found: _Found, spots: list[Site], added: Site | None) -> bool:
+def _is_intended(found: _Found, spots: list[Site], added: Site | None) -> bool:
     """Return whether the script removes the graph in the statement that adds the term, or adds no such number there."""
     if added is None:
         return bool(found.names)
@@ -496,12 +505,12 @@ def _numbers_in(value: Any) -> list[float]:
     return found
 
 
-def _unless_stepwise(cut: _Cut) -> _Cut | None:
+def _unless_stepwise(cut: _GraphExit) -> _GraphExit | None:
     return None if cut.stepwise else cut
 
 
 def _value(tensor: torch.Tensor) -> Any:
     """Return a tensor with the value of a number, without its graph; ``None`` if it is not to be kept."""
-    if tensor.numel() != 1 or private.hands_off(tensor) or tensor.untyped_storage().nbytes() > MAX_KEPT_BYTES:
+    if tensor.numel() != 1 or private.is_unsafe_to_read(tensor) or tensor.untyped_storage().nbytes() > MAX_KEPT_BYTES:
         return None
     return tensor.data

@@ -34,7 +34,7 @@ class Memory(Tracker):
             return
         self._looked += 1
         names = self._context.names
-        with private.unseen():
+        with private.disable_function_modes():
             models = [m for _, m in names.modules.models()]
             reading = read(running.graph, self._context.origins(), Holders(frame, names.frames, models))
         if self._most is None or reading.nbytes > self._most[0].nbytes:

@@ -6,7 +6,6 @@ import sys
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -98,8 +97,8 @@ class NewOptimizerTracker(Tracker):
         self._context = context
         self._by_optimizer: dict[int, _Sequence] = {}
         self._sequences: dict[tuple[str, int, int], _Sequence] = {}
-        self._over: list[_Sequence] = []
-        context.may_pass.append(self._steps_until_observed)
+        self._finished_sequences: list[_Sequence] = []
+        context.fast_path_limits.append(self._steps_until_observed)
 
     def _steps_until_observed(self, step: int, long_steps: bool) -> int:
         is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
@@ -108,14 +107,14 @@ class NewOptimizerTracker(Tracker):
     def optimizer_begins(self, optimizer: object) -> None:
         known = self._by_optimizer.get(id(optimizer))
         if known is None or known.latest() is not optimizer:
-            self._begin(optimizer, False)
+            self._note_first_step(optimizer, False)
 
-    def _begin(self, optimizer: Any, has_passed: bool) -> None:
+    def _note_first_step(self, optimizer: torch.optim.Optimizer, has_passed: bool) -> None:
         """Note that an optimizer steps for the first time. `has_passed`: it did so in a fast-path step."""
         parameters = parameters_of(optimizer)
         if not parameters:
             return
-        sequence = self._sequence(optimizer, parameters)
+        sequence = self._sequence_of(optimizer, parameters)
         step, previous = self._context.steps.index, sequence.steps
         if sequence.made:
             sequence.count_steps()
@@ -131,15 +130,15 @@ class NewOptimizerTracker(Tracker):
             return
         sequence.until = step + OBSERVED_STEPS
         if not sequence.spots and sequence.made <= MAX_SEARCHED and previous <= MAX_STEPS_OF_SEARCH:
-            self._context.look_closely(step + previous + 2)  # the line that makes the next one is recorded then
+            self._context.inspect_until(step + previous + 2)  # the line that makes the next one is recorded then
         kept, sequence.kept = sequence.kept, None
         if not has_passed and len(sequence.carried) < COMPARED:
             with private.measuring():
-                sequence.given += any(_has_state(optimizer, p) for p in _chosen(parameters))
+                sequence.given += any(_has_state(optimizer, p) for p in _choose_parameters(parameters))
                 if kept is not None:
                     sequence.carried.append(_are_equal(kept, _samples(parameters)))
 
-    def _sequence(self, optimizer: object, parameters: list[torch.Tensor]) -> _Sequence:
+    def _sequence_of(self, optimizer: object, parameters: list[torch.Tensor]) -> _Sequence:
         """Return the sequence of a new optimizer: one that is not kept if it would be one too many."""
         ends = private.tensor_ref(parameters[0]), private.tensor_ref(parameters[-1])
         name = type(optimizer).__name__
@@ -148,7 +147,7 @@ class NewOptimizerTracker(Tracker):
         if found is not None and found.ends[0] is ends[0] and found.ends[1] is ends[1]:
             if found.steps <= MAX_STEPS:
                 return found
-            self._end(found)  # its last optimizer did a training of its own
+            self._finish_sequence(found)  # its last optimizer did a training of its own
         found = _Sequence(name, ends, len(parameters), weakref.ref(optimizer))
         if len(self._sequences) >= MAX_SEQUENCES:
             self._sequences = {key: one for key, one in self._sequences.items() if one.ends[0]() is not None}
@@ -156,10 +155,10 @@ class NewOptimizerTracker(Tracker):
             self._sequences[key] = found
         return found
 
-    def _end(self, sequence: _Sequence) -> None:
+    def _finish_sequence(self, sequence: _Sequence) -> None:
         """Keep a sequence that is over, if a record is to be made of it."""
-        if sequence.without_long >= MIN_MADE and len(self._over) < MAX_SEQUENCES:
-            self._over.append(sequence)
+        if sequence.without_long >= MIN_MADE and len(self._finished_sequences) < MAX_SEQUENCES:
+            self._finished_sequences.append(sequence)
 
     def optimizer_ended(self, optimizer: object) -> None:
         sequence = self._by_optimizer.get(id(optimizer))
@@ -172,7 +171,7 @@ class NewOptimizerTracker(Tracker):
         parameters = parameters_of(optimizer)
         with private.measuring():
             if sequence.steps == 1:
-                sequence.stateful += any(_has_state(optimizer, p) for p in _chosen(parameters))
+                sequence.stateful += any(_has_state(optimizer, p) for p in _choose_parameters(parameters))
                 sequence.stepped = sequence.stepped or self._context.frames.spot(sys._getframe())
             sequence.kept = _samples(parameters)
 
@@ -183,14 +182,14 @@ class NewOptimizerTracker(Tracker):
     def fast_path_optimizer_stepped(self, optimizer: object, seq: int) -> None:
         sequence = self._by_optimizer.get(id(optimizer))
         if sequence is None or sequence.latest() is not optimizer:
-            self._begin(optimizer, True)
+            self._note_first_step(optimizer, True)
         else:
             sequence.steps = max(sequence.steps + 1, self._context.steps.index - sequence.begun)
             sequence.kept, sequence.has_passed = None, True
 
     def records(self) -> tuple[NewOptimizers, ...]:
         found = []
-        for one in (*self._over, *self._sequences.values()):
+        for one in (*self._finished_sequences, *self._sequences.values()):
             if one.without_long < MIN_MADE or one.given or one.stateful < COMPARED:
                 continue
             with private.measuring():
@@ -205,11 +204,11 @@ class NewOptimizerTracker(Tracker):
         one.count_steps()
         site = self._context.frames.site
         made = site(one.spots.most_common(1)[0][0]) if one.spots else None
-        inferred = self._may_make(one.name) if made is None else None
+        inferred = self._constructing_line(one.name) if made is None else None
         counts = one.without_long, one.is_least, one.fewest, one.most, one.count
         return NewOptimizers(one.name, *counts, made or inferred, inferred is not None, site(one.stepped))
 
-    def _may_make(self, name: str) -> Site | None:
+    def _constructing_line(self, name: str) -> Site | None:
         """Return the only line of the script that makes optimizers of a class and was not observed to make another."""
         frames = self._context.frames
         others = {frames.site(seen.spot) for seen in self._context.steps.optimizers.values()}
@@ -217,7 +216,7 @@ class NewOptimizerTracker(Tracker):
         return lines.pop() if len(lines) == 1 else None
 
 
-def _has_state(optimizer: Any, parameter: Any) -> bool:
+def _has_state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:
     """Return whether an optimizer keeps a tensor like the parameter, as momentum is."""
     state = optimizer.state.get(parameter) if parameter in optimizer.state else None
     if not isinstance(state, dict):
@@ -226,15 +225,15 @@ def _has_state(optimizer: Any, parameter: Any) -> bool:
     return any(value.shape == parameter.shape for value in tensors if value.dim() or not parameter.dim())
 
 
-def _chosen(parameters: list[torch.Tensor]) -> list[Any]:
+def _choose_parameters(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return some parameters, at even distances."""
-    chosen: list[Any] = spread(parameters, MAX_COMPARED_PARAMETERS)
+    chosen: list[torch.Tensor] = spread(parameters, MAX_COMPARED_PARAMETERS)
     return chosen
 
 
 def _samples(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return copies of some elements of some parameters, at even distances."""
-    able = [p for p in _chosen(parameters) if private.is_readable(p) and is_float(p) and p.numel()]
+    able = [p for p in _choose_parameters(parameters) if private.is_readable(p) and is_float(p) and p.numel()]
     flat = [p.detach().view(-1) for p in able if p.is_contiguous()]
     return [spread(one, MAX_COMPARED_ELEMENTS).clone() for one in flat]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...basics.torch_texts import INFERENCE
 from ...records import NoGradient
@@ -12,6 +12,9 @@ from ...source.definitions import use_of
 from ..forward.values import tensor_names
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    import torch
 
 #: Maximum number of places.
 MAX_PLACES = 100
@@ -22,9 +25,9 @@ class NoGradientTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._recorder, self._names = context.recorder, context.names
-        self._found: dict[Any, NoGradient] = {}
+        self._found: dict[object, NoGradient] = {}
 
-    def nonleaf_grad_read(self, tensor: Any, frame: FrameType) -> None:
+    def nonleaf_grad_read(self, tensor: torch.Tensor, frame: FrameType) -> None:
         frames = self._names.frames
         if tensor.retains_grad or not frames.is_user(frame.f_code):
             return

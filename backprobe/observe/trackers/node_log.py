@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...basics.files import add_to
 from ...basics.terminal import say
@@ -23,6 +23,9 @@ from ..schedule.settings import Settings
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .collective_wait import rank
+
+if TYPE_CHECKING:
+    import torch
 
 #: Function that returns the shape of the gradient of a node's output, if known: (node, output) -> shape.
 Shape = Callable[[int, int], "tuple[int, ...] | None"]
@@ -65,7 +68,7 @@ class NodeLog(Tracker):
             say(f"backprobe: the log of nodes ends here: {error}", sys.stderr)
 
 
-def _shape(node: Any, number: int) -> tuple[int, ...] | None:
+def _shape(node: torch.autograd.graph.Node, number: int) -> tuple[int, ...] | None:
     metas = node._input_metadata
     return shape_of(metas[number]) if number < len(metas) else None
 

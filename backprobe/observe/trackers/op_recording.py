@@ -7,7 +7,7 @@ with itself in float64, and models of the same structure with each other.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,12 @@ from ...records import Applied, Divergence, Print, Step, Tape, TapeOp, Unseen
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
 from ...torch_internals.references import IdentityMap
-from ..op_record.applied import CustomFunctionCalls
-from ..op_record.judged import against_each_other, against_float64
+from ..op_record.comparisons import compare_models, compare_with_float64
+from ..op_record.function_calls import CustomFunctionCalls
 from ..op_record.mode import OpRecordingMode
 from ..op_record.models import Model, Models
-from ..op_record.space import TensorCopies
-from ..op_record.surroundings import about, generators, modules, optimizer
+from ..op_record.surroundings import generator_hashes, module_settings, optimizer_settings, process_environment
+from ..op_record.tensor_copies import TensorCopies
 from ..schedule.settings import Settings
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -43,7 +43,7 @@ CHECK_NAME = "divergence"
 class _Weight:
     """A weight or buffer, with its outermost module and its path in it; without a module, ``path`` is its name."""
 
-    ref: Any
+    ref: Callable[[], torch.Tensor | None]
     root: RootModule | None
     path: str
 
@@ -57,226 +57,242 @@ class OpRecordingTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._asked = CHECK_NAME in context.settings.checks
+        self._compares_at_end = CHECK_NAME in context.settings.checks
         #: The number of each weight as text, which replaces its name until ops are written; and the weights by number.
-        self._names: IdentityMap[str] = IdentityMap(private.tensor_ref)
-        self._named: list[_Weight] = []
-        self._space = TensorCopies(context.settings.max_record_mb << 20, self._asked)
+        self._weight_numbers: IdentityMap[str] = IdentityMap(private.tensor_ref)
+        self._weights_by_number: list[_Weight] = []
+        self._copies = TensorCopies(context.settings.max_record_mb << 20, self._compares_at_end)
         self._mode: OpRecordingMode | None = None
-        self._on = False
+        self._is_active = False
         self._writer: TapeWriter | None = None
         self._step = 0
-        self._info: dict[str, Any] = {}
-        self._faults: list[BaseException] = []
+        self._step_info: dict[str, Any] = {}
+        self._errors: list[BaseException] = []
         #: Settings of the modules, and values of the weights by number, when the first outermost module was called.
-        self._settings: list[tuple[RootModule, str, dict[str, Any]]] = []
-        self._start: dict[str, int] = {}
-        self._calls: CustomFunctionCalls | None = None
+        self._module_settings: list[tuple[RootModule, str, dict[str, Any]]] = []
+        self._start_values: dict[str, int] = {}
+        self._function_calls: CustomFunctionCalls | None = None
         self._models: Models | None = None
         #: Steps that are recorded for an outermost module that was first called late; and the models that were recorded
         #: before.
-        self._again, self._before = range(0), list[Model]()
+        self._late_model_steps, self._earlier_models = range(0), list[Model]()
         #: The records that are held for the comparison when the script has ended.
-        self._held: list[tuple[TapeOp, ModuleCallRef | None]] = []
-        self._prints: list[Print] = []
+        self._held_ops: list[tuple[TapeOp, ModuleCallRef | None]] = []
+        self._held_fingerprints: list[Print] = []
         self._found: list[Divergence] = []
 
-    def _wanted(self, step: int) -> bool:
+    def _is_recorded_step(self, step: int) -> bool:
         settings = self._context.settings
         last = settings.last if settings.last is not None else settings.first + DEFAULT_RECORDED_STEPS * settings.every
         asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
-        return asked or step in self._again
+        return asked or step in self._late_model_steps
 
     # Activation in recorded steps
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._step = step
-        if not self._wanted(step):
-            self._off()
+        if not self._is_recorded_step(step):
+            self._deactivate()
             return
         if self._mode is None:
             context = self._context
 
-            def here() -> Any:
+            def current_module() -> ModuleCallRef | None:
                 stack = context.modules.stack
                 return stack[-1] if stack else None
 
-            mode = self._mode = OpRecordingMode(context.frames, here, self._names, self._space, self._faults.append)
-            if self._asked:
-                self._calls = mode.calls = CustomFunctionCalls(
-                    mode.taken, lambda gradient: mode.value_of(gradient, True)
+            mode = self._mode = OpRecordingMode(
+                context.frames, current_module, self._weight_numbers, self._copies, self._errors.append
+            )
+            if self._compares_at_end:
+                self._function_calls = mode.function_calls = CustomFunctionCalls(
+                    mode.function_input, lambda gradient: mode.fingerprint_index(gradient, True)
                 )
                 self._models = self._new_models(mode)
-        if self._again[:1] == range(step, step + 1) and self._models is not None:
-            self._before += self._models.all
+        if self._late_model_steps[:1] == range(step, step + 1) and self._models is not None:
+            self._earlier_models += self._models.all
             self._models = self._new_models(self._mode)
-        with private.unseen(), private.unnoticed():
+        with private.disable_function_modes(), private.hide_ops():
             self._mode.new_step(step)
-            self._info = {"step": step, "generators": generators() if step else {}, "optimizers": []}
-            self._settings, self._start = [], {}
-            self._name()
-        self._put_on()
+            self._step_info = {"step": step, "generators": generator_hashes() if step else {}, "optimizers": []}
+            self._module_settings, self._start_values = [], {}
+            self._number_known_weights()
+        self._activate()
 
     @staticmethod
     def _new_models(mode: OpRecordingMode) -> Models:
-        models = Models(lambda weight: mode.value_of(weight, True))
-        models.begins(mode.count)  # a call may be about to begin
+        models = Models(lambda weight: mode.fingerprint_index(weight, True))
+        models.call_begins(mode.op_count)  # a call may be about to begin
         return models
 
-    def attached(self) -> None:
-        if self._info and not self._on:
-            self._put_on()
+    def observing_begins(self) -> None:
+        if self._step_info and not self._is_active:
+            self._activate()
 
-    def detached(self) -> None:
-        self._off(True)
+    def observing_pauses(self) -> None:
+        self._deactivate(True)
 
-    def _put_on(self) -> None:
-        if self._mode is not None and not self._on:
-            if not self._mode.quiet:
+    def _activate(self) -> None:
+        if self._mode is not None and not self._is_active:
+            if not self._mode.is_paused:
                 private.put_dispatch_mode(self._mode)
-            self._mode.quiet, self._on = False, True
+            self._mode.is_paused, self._is_active = False, True
 
-    def _off(self, over: bool = False) -> None:
+    def _deactivate(self, recording_ended: bool = False) -> None:
         """Deactivate the mode.
 
         Note [Not taken off where code is compiled]: a compiler's frame restores the dispatch keys that it found when it
         was entered. If a mode was removed in between, torch behaves as if one were still active. So if Dynamo is
-        loaded, the mode stays on the stack and does nothing until recording is `over`.
+        loaded, the mode stays on the stack and does nothing until recording has ended.
         """
-        if self._mode is None or not (self._on or self._mode.quiet):
+        if self._mode is None or not (self._is_active or self._mode.is_paused):
             return
-        self._on, self._mode.quiet = False, "torch._dynamo" in sys.modules and not over
-        if not self._mode.quiet:
+        self._is_active, self._mode.is_paused = False, "torch._dynamo" in sys.modules and not recording_ended
+        if not self._mode.is_paused:
             private.drop_dispatch_mode(self._mode)
 
     # Recording
 
     def root_found(self) -> None:
         self._record_start()
-        if self._models is not None and not self._on and not self._again:
+        if self._models is not None and not self._is_active and not self._late_model_steps:
             new = self._context.modules.roots[-1].class_name
             if any(one.root.class_name == new for one in self._models.all):
-                self._again = range(self._step + 1, self._step + 1 + DEFAULT_RECORDED_STEPS)
+                self._late_model_steps = range(self._step + 1, self._step + 1 + DEFAULT_RECORDED_STEPS)
 
     def forward_begins(self) -> None:
-        if not self._settings:
+        if not self._module_settings:
             self._record_start()
         if self._models is not None and self._mode is not None:
-            self._models.begins(self._mode.count)
+            self._models.call_begins(self._mode.op_count)
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
-        if self._models is None or self._mode is None or not self._on or self._context.modules.stack:
+        if self._models is None or self._mode is None or not self._is_active or self._context.modules.stack:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._name()
-            self._models.over(where, self._mode.count)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            self._number_known_weights()
+            self._models.call_returned(where, self._mode.op_count)
 
     def node_ran(self, running: ActiveBackward, node: int, grad_inputs: object, grad_outputs: object) -> None:
-        if self._calls is not None and self._mode is not None and self._on:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
-                self._calls.node_ran(running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.count)
+        if self._function_calls is not None and self._mode is not None and self._is_active:
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                self._function_calls.record_backward(
+                    running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.op_count
+                )
 
     def _record_start(self) -> None:
         """Record the weights and settings when the first outermost module is called."""
-        if not self._on or self._mode is None:
+        if not self._is_active or self._mode is None:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._name()
-            found = self._modules()
-            each = modules((str(k), module) for k, (_, _, module) in enumerate(found))
-            self._settings = [(root, path, one) for (root, path, _), one in zip(found, each.values(), strict=True)]
-            weights = [(self._number(one, root, path), one) for root, path, one, _ in self._weights()]
-            self._start = {number: value for number, one in weights if (value := self._mode.value_of(one)) is not None}
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            self._number_known_weights()
+            found = self._known_modules()
+            each = module_settings((str(k), module) for k, (_, _, module) in enumerate(found))
+            self._module_settings = [
+                (root, path, one) for (root, path, _), one in zip(found, each.values(), strict=True)
+            ]
+            weights = [(self._number_of_weight(one, root, path), one) for root, path, one, _ in self._known_weights()]
+            self._start_values = {
+                number: value for number, one in weights if (value := self._mode.fingerprint_index(one)) is not None
+            }
             if self._step == 0:  # a script sets seeds after its start
-                self._info["generators"] = generators()
+                self._step_info["generators"] = generator_hashes()
 
-    def optimizer_begins(self, optimizer_: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         mode = self._mode
-        if mode is None or not self._on:
+        if mode is None or not self._is_active:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._info["optimizers"].append(optimizer(optimizer_))
-            self._name()
-            for group in optimizer_.param_groups:
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            self._step_info["optimizers"].append(optimizer_settings(optimizer))
+            self._number_known_weights()
+            for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if isinstance(parameter, torch.Tensor):
-                        mode.sink("gradient", self._weight(parameter), parameter.grad)
-        mode.optimizing = True
+                        mode.sink("gradient", self._number_of_parameter(parameter), parameter.grad)
+        mode.in_optimizer_step = True
 
-    def optimizer_ended(self, optimizer_: object) -> None:
+    def optimizer_ended(self, optimizer: object) -> None:
         if self._mode is not None:
-            self._mode.optimizing = False
+            self._mode.in_optimizer_step = False
 
     def step_ended(self, step: Step) -> None:
-        self._write(step.index)
+        self._finish_step(step.index)
 
     def ended(self) -> None:
         if self._mode is not None and self._mode.ops:
-            self._write(self._step)
-        if self._held and self._models is not None and self._calls is not None:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
-                self._judge([self._before, self._models.all], self._calls.ran)
-            self._held, self._prints, self._space.all = [], [], {}
+            self._finish_step(self._step)
+        if self._held_ops and self._models is not None and self._function_calls is not None:
+            with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                self._compare_held_ops([self._earlier_models, self._models.all], self._function_calls.backward_calls)
+            self._held_ops, self._held_fingerprints, self._copies.by_hash = [], [], {}
 
-    def _judge(self, met: list[list[Model]], applied: list[Applied]) -> None:
-        ops = tuple(self._with_names(op, where) for op, where in self._held)
-        tape = Tape(about(), ({"step": ops[0].step},), {}, ops, tuple(self._prints))
+    def _compare_held_ops(self, models_by_time: list[list[Model]], applied: list[Applied]) -> None:
+        """Find where the held steps diverge from float64, and where models of equal structure diverge.
+
+        :param models_by_time: models of the first recorded steps, and of the steps recorded for a late model.
+        """
+        ops = tuple(self._with_names(op, where) for op, where in self._held_ops)
+        tape = Tape(process_environment(), ({"step": ops[0].step},), {}, ops, tuple(self._held_fingerprints))
 
         def ops_of(model: Model, begin: int, end: int) -> list[TapeOp]:
-            mine = [(op, where) for op, where in self._held if begin <= op.index < end and op.phase == "forward"]
+            mine = [(op, where) for op, where in self._held_ops if begin <= op.index < end and op.phase == "forward"]
             return [self._with_names(op, where, model.root) for op, where in mine]
 
-        self._found = [one for models in met for one in against_each_other(tape, self._space.all, models, ops_of)]
-        self._found += against_float64(tape, self._space.all, applied)
+        self._found = [
+            one for models in models_by_time for one in compare_models(tape, self._copies.by_hash, models, ops_of)
+        ]
+        self._found += compare_with_float64(tape, self._copies.by_hash, applied)
 
-    def _modules(self) -> list[tuple[RootModule, str, Any]]:
+    def _known_modules(self) -> list[tuple[RootModule, str, nn.Module]]:
         """Return all known modules, each with its outermost module and its path in it."""
         found = []
         for root, model in self._context.modules.models():
             found += [(root, root.path_of(module) or path, module) for path, module in model.named_modules()]
         return found
 
-    def _weights(self) -> Iterator[tuple[RootModule, str, torch.Tensor, bool]]:
+    def _known_weights(self) -> Iterator[tuple[RootModule, str, torch.Tensor, bool]]:
         """Yield the weights and buffers of all known modules.
 
         Each comes with its outermost module, its path in it, and whether it is a parameter.
         """
-        for root, path, module in self._modules():
+        for root, path, module in self._known_modules():
             for held in (module._parameters, module._buffers):
                 for key, tensor in held.items():
                     if tensor is not None:
                         yield root, f"{path}.{key}".strip("."), tensor, held is module._parameters
 
-    def _name(self) -> None:
-        """Give numbers to the weights and buffers that are known by now."""
-        for root, path, tensor, _ in self._weights():
-            self._number(tensor, root, path)
+    def _number_known_weights(self) -> None:
+        """Give a number to each weight and buffer that is known by now."""
+        for root, path, tensor, _ in self._known_weights():
+            self._number_of_weight(tensor, root, path)
 
-    def _number(self, tensor: torch.Tensor, root: RootModule | None, path: str) -> str:
-        number = self._names.get(tensor)
+    def _number_of_weight(self, tensor: torch.Tensor, root: RootModule | None, path: str) -> str:
+        number = self._weight_numbers.get(tensor)
         if number is None:
-            number = self._names[tensor] = str(len(self._named))
-            self._named.append(_Weight(private.tensor_ref(tensor), root, path))
+            number = self._weight_numbers[tensor] = str(len(self._weights_by_number))
+            self._weights_by_number.append(_Weight(private.tensor_ref(tensor), root, path))
         elif root is not None:
-            self._named[int(number)] = replace(self._named[int(number)], root=root, path=path)
+            self._weights_by_number[int(number)] = replace(self._weights_by_number[int(number)], root=root, path=path)
         return number
 
-    def _weight(self, parameter: torch.Tensor) -> str:
+    def _number_of_parameter(self, parameter: torch.Tensor) -> str:
         """Return the number of an optimizer's parameter, which may belong to no module."""
-        number = self._names.get(parameter)
+        number = self._weight_numbers.get(parameter)
         if number is not None:
             return number
         leaf = self._context.names.leaves.known(parameter)
-        return self._number(parameter, None, self._context.names.leaves.name(leaf) if leaf is not None else "")
+        return self._number_of_weight(
+            parameter, None, self._context.names.leaves.name(leaf) if leaf is not None else ""
+        )
 
-    def _name_of(self, number: str, root: RootModule | None = None) -> str:
+    def _weight_name(self, number: str, root: RootModule | None = None) -> str:
         """Return the name of a weight.
 
         :param root: for weights of this outermost module, return the path in it.
         """
         if not number:
             return ""
-        one = self._named[int(number)]
+        one = self._weights_by_number[int(number)]
         if one.root is None or one.root is root:
             return one.path
         return self._context.modules.full_name(one.root, one.path)
@@ -293,50 +309,53 @@ class OpRecordingTracker(Tracker):
             module = inner.path or ""
         inputs = op.inputs
         if any(one.name for one in inputs):
-            inputs = tuple(replace(one, name=self._name_of(one.name, root)) if one.name else one for one in inputs)
+            inputs = tuple(replace(one, name=self._weight_name(one.name, root)) if one.name else one for one in inputs)
         # Names of C++ nodes may contain a space.
         node, _, weight = op.node.rpartition(" ") if op.node.rpartition(" ")[2].isdecimal() else (op.node, "", "")
         return replace(
             op,
-            module=self._name_of(op.module) if op.phase == "sink" else module,
+            module=self._weight_name(op.module) if op.phase == "sink" else module,
             inputs=inputs,
-            node=f"{node} {self._name_of(weight, root)}".strip(),
+            node=f"{node} {self._weight_name(weight, root)}".strip(),
         )
 
-    def _write(self, step: int) -> None:
+    def _finish_step(self, step: int) -> None:
+        """Record the final weights and gradients of the step, write the step, and forget it."""
         mode = self._mode
-        if mode is None or not self._info or mode.step != step or not mode.ops:
+        if mode is None or not self._step_info or mode.step != step or not mode.ops:
             return
         folder = self._context.record_to if self._context.settings.record_ops else None
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            for root, path, tensor, trained in self._weights():
-                number = self._number(tensor, root, path)
-                if trained and not self._info["optimizers"]:
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+            for root, path, tensor, trained in self._known_weights():
+                number = self._number_of_weight(tensor, root, path)
+                if trained and not self._step_info["optimizers"]:
                     mode.sink("gradient", number, tensor.grad)
                 mode.sink("weight", number, tensor)
             metrics = sys.modules.get("torch._inductor.metrics")
-            self._info["kernels"] = getattr(metrics, "generated_kernel_count", 0)
-            self._keep(Path(folder) if folder is not None else None, step)
-        mode.ops, mode.fresh = [], []
-        self._info = {}
+            self._step_info["kernels"] = getattr(metrics, "generated_kernel_count", 0)
+            self._store_step(Path(folder) if folder is not None else None, step)
+        mode.ops, mode.unwritten_fingerprints = [], []
+        self._step_info = {}
 
-    def _keep(self, folder: Path | None, step: int) -> None:
+    def _store_step(self, folder: Path | None, step: int) -> None:
         """Write the step to `folder`, and hold it if it is to be compared in this process."""
         mode = self._mode
         assert mode is not None
         if folder is not None:
             if self._writer is None:
                 self._writer = TapeWriter(folder, self._context.settings.source != "none")
-                self._writer.about(about())
+                self._writer.about(process_environment())
             name = self._context.modules.full_name
-            settings = {name(root, path): one for root, path, one in self._settings}
-            start = {self._name_of(number): value for number, value in self._start.items()}
-            info = {**self._info, "modules": settings, **({"start": start} if start else {})}
-            self._writer.step(step, info, [self._with_names(op, where) for op, where in mode.ops], mode.fresh)
-        if self._asked:
-            self._held += mode.ops
-            self._prints += mode.fresh
-        self._space.write(self._writer.folder if folder is not None and self._writer is not None else None, step)
+            settings = {name(root, path): one for root, path, one in self._module_settings}
+            start = {self._weight_name(number): value for number, value in self._start_values.items()}
+            info = {**self._step_info, "modules": settings, **({"start": start} if start else {})}
+            self._writer.step(
+                step, info, [self._with_names(op, where) for op, where in mode.ops], mode.unwritten_fingerprints
+            )
+        if self._compares_at_end:
+            self._held_ops += mode.ops
+            self._held_fingerprints += mode.unwritten_fingerprints
+        self._copies.write(self._writer.folder if folder is not None and self._writer is not None else None, step)
 
     # Results
 
@@ -345,14 +364,17 @@ class OpRecordingTracker(Tracker):
 
     def unseen(self) -> list[Unseen]:
         found = []
-        if self._faults:
-            first = self._faults[0]
+        if self._errors:
+            first = self._errors[0]
             what = f"ops that are not in the record to compare: {type(first).__name__}: {first}"[:300]
-            found.append(Unseen("ops to compare", len(self._faults), what, hides=False))
-        if self._space.lost:
+            found.append(Unseen("ops to compare", len(self._errors), what, hides=False))
+        if self._copies.not_recomputable:
             found.append(
                 Unseen(
-                    "tensors", self._space.lost, "not kept to be compared: give more with --max-record-mb", hides=False
+                    "tensors",
+                    self._copies.not_recomputable,
+                    "not kept to be compared: give more with --max-record-mb",
+                    hides=False,
                 )
             )
         return found

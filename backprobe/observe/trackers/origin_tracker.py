@@ -14,7 +14,7 @@ from ...source.frames import variables
 from ...torch_internals import private
 from ...torch_internals.entry_points import root_record
 from ..backward.active_backward import ActiveBackward
-from ..backward.line_inference import first_bad_node, is_able
+from ..backward.line_inference import can_make_nonfinite, first_bad_node
 from ..backward.nonfinite_origin import NonFiniteOrigin, bad_storages, nonfinite_origin
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.writes import names_of_storage, variable_of
@@ -65,7 +65,7 @@ class OriginTracker(Tracker):
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Record the candidate lines of nodes that a finding may name, if their forward was not recorded."""
         layouts = self._context.calls.layouts
-        if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED_NODES:
+        if not layouts.inferred or not recorded.has_trouble or len(self._inferred) >= MAX_INFERRED_NODES:
             return
         origins = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
         nodes = [i for one in origins for i in one if i is not None]
@@ -83,16 +83,15 @@ class OriginTracker(Tracker):
         Assumes that the graph of the previous step was like this one.
         """
         graph, layouts = running.graph, self._context.calls.layouts
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             bad = {i: not bool(leaf.isfinite().all()) for i, leaf in graph.leaves if private.is_plain(leaf)}
-        written = torch.autograd.function.BackwardCFunction
-        custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
+        custom = set(graph.custom)
         order = engine_order(graph.plan, graph.seqs, running.live.needed)
-        found = first_bad_node(graph.plan, order, bad, custom, layouts.newcomers)
-        if found is not None and (found in custom or is_able(graph.plan.names[found])):
+        found = first_bad_node(graph.plan, order, bad, custom, layouts.new_nodes)
+        if found is not None and (found in custom or can_make_nonfinite(graph.plan.names[found])):
             return found
         only_bad = {i: True for i, is_bad in bad.items() if is_bad}  # the others may belong to another loss
-        other = first_bad_node(graph.plan, order, only_bad, custom, layouts.newcomers)
+        other = first_bad_node(graph.plan, order, only_bad, custom, layouts.new_nodes)
         return other if other is not None else found
 
     def _new_singular_line(self) -> Site | None:

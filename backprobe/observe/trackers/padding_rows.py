@@ -6,7 +6,7 @@ import ast
 import weakref
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,6 +17,9 @@ from ...torch_internals.saved_by_nodes import embedding_lookup
 from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    from ...torch_internals.walk import LiveGraph
 
 #: Number of backward calls that must have looked up the padding row, and the most calls and tables that are checked.
 MIN_CALLS, MAX_CALLS, MAX_TABLES = 5, 200, 50
@@ -58,18 +61,18 @@ class PaddingRowTracker(Tracker):
         if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
         self._calls += 1
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for i, name in enumerate(graph.plan.names):
                 if name == _NODE:
                     self._read(graph, i)
 
-    def _read(self, graph: Any, i: int) -> None:
+    def _read(self, graph: LiveGraph, i: int) -> None:
         node, edges = graph.nodes[i], graph.plan.edges(i)
         leaf = getattr(graph.nodes[edges[0][0]], "variable", None) if edges and edges[0] else None
         row, ids = embedding_lookup(node)
         if leaf is None or ids is None or not 0 <= row < leaf.shape[0]:
             return
-        if not ids.is_cpu or private.hands_off(ids) or not 0 < ids.numel() <= MAX_IDS:
+        if not ids.is_cpu or private.is_unsafe_to_read(ids) or not 0 < ids.numel() <= MAX_IDS:
             return
         table = self._tables.get(id(leaf))
         if table is None or table.ref() is not leaf:

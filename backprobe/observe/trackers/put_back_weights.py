@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from statistics import median
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -98,13 +97,14 @@ class _Replacement:
 
 
 @dataclass
-class _Followed:
+class _FollowedOptimizer:
     """An optimizer.
 
     :ivar start: the values of its samples after the last replacement, or at first; ``after``: after the last step; for
         those but the first, a few steps before it at most.
     :ivar states: by values, the step before which the weights had them.
-    :ivar steps: since the last replacement; ``total``: all of them, of it; ``of_all``: of all optimizers, at its last.
+    :ivar steps: its steps since the last replacement; ``total_steps``: all its steps; ``steps_of_all_optimizers``: the
+        steps of all optimizers at its last step.
     :ivar state, rate: the identity of its state and whether it has one, and the rate, in the last step.
     :ivar is_over: it is not followed any more.
     """
@@ -117,15 +117,15 @@ class _Followed:
     after: list[bytes | None]
     states: dict[_Values, int]
     steps: int = 0
-    total: int = 0
-    of_all: int = 0
+    total_steps: int = 0
+    steps_of_all_optimizers: int = 0
     state: tuple[int, bool] = 0, False
-    rate: Any = 0.0
-    brief: int = 0
+    rate: object = 0.0
+    brief_replacements: int = 0
     is_over: bool = False
     found: list[_Replacement] = field(default_factory=list)
     lines: Counter[_Line] = field(default_factory=Counter)
-    exact: int = 0
+    exact_lines: int = 0
     spot: CodeLocation | None = None
 
 
@@ -134,71 +134,71 @@ class PutBackWeightsTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
-        self._followed: dict[int, _Followed] = {}
-        self._gone: list[_Followed] = []
-        self._steps = 0
+        self._followed: dict[int, _FollowedOptimizer] = {}
+        self._past_optimizers: list[_FollowedOptimizer] = []
+        self._step_count = 0
         #: Lines that wrote to the weights since the last step, and lines that loaded these values into them.
-        self._written: set[_Line] = set()
-        self._loaded: list[tuple[_Line, dict[int, bytes]]] = []
-        #: The step before which the weights may be replaced next, and how often its line is still looked for.
-        self._expected, self._looks = sys.maxsize, MAX_LOOKS
-        self._is_looking = False
-        self._hooks = context.step_hooks(self, self._begins, self._ended)
+        self._writing_lines: set[_Line] = set()
+        self._loads: list[tuple[_Line, dict[int, bytes]]] = []
+        #: The step before which the weights may be replaced next, and how many more times writes are inspected then.
+        self._expected_step, self._inspections_left = sys.maxsize, MAX_LOOKS
+        self._is_inspecting = False
+        self._hooks = context.step_hooks(self, self._before_step, self._after_step)
         self._thread = threading.get_ident()
-        context.may_pass.append(self._steps_until_expected)
-        context.put_back.append(self.detached)
+        context.fast_path_limits.append(self._steps_until_expected)
+        context.restorers.append(self.observing_pauses)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = threading.get_ident()
         state_dicts.listen(self)
         self._hooks.attach()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         state_dicts.unlisten(self)
-        for one in self._all():  # what happens while observing pauses is not known
+        for one in self._all_followed():  # what happens while observing pauses is not known
             one.after = [None] * len(one.samples)
 
-    def _all(self) -> list[_Followed]:
-        return [*self._gone, *self._followed.values()]
+    def _all_followed(self) -> list[_FollowedOptimizer]:
+        return [*self._past_optimizers, *self._followed.values()]
 
     # Steps of optimizers: in fast-path steps, too
 
-    def _begins(self, optimizer: object) -> None:
+    def _before_step(self, optimizer: object) -> None:
         one = self._followed.get(id(optimizer))
         if one is None or one.ref() is not optimizer:
             with private.measuring():
                 self._follow(optimizer)
         elif not one.is_over:
-            with private.unseen():
+            with private.disable_function_modes():
                 if one.samples[0].read() != one.after[0]:
-                    self._changed(one, optimizer, sys._getframe(1))
+                    self._note_replacement(one, optimizer, sys._getframe(1))
 
-    def _ended(self, optimizer: object) -> None:
-        self._steps += 1
+    def _after_step(self, optimizer: object) -> None:
+        self._step_count += 1
         one = self._followed.get(id(optimizer))
         if one is None or one.is_over or one.ref() is not optimizer:
             return
-        with private.unseen():
+        with private.disable_function_modes():
             one.after[0] = one.samples[0].read()
             if not one.steps % OTHERS_SAMPLED_EVERY:
                 one.after[1:] = [sample.read() for sample in one.samples[1:]]
         one.steps += 1
-        one.total += 1
-        one.of_all = self._steps
+        one.total_steps += 1
+        one.steps_of_all_optimizers = self._step_count
         one.state, one.rate = _state_of(optimizer), _rate_of(optimizer)
-        if self._written:
-            self._written.clear()
-        if self._loaded:
-            self._loaded.clear()
-        if self._context.steps.index >= self._expected - STEPS_BEFORE_EXPECTED:
-            self._look()
+        if self._writing_lines:
+            self._writing_lines.clear()
+        if self._loads:
+            self._loads.clear()
+        if self._context.steps.index >= self._expected_step - STEPS_BEFORE_EXPECTED:
+            self._inspect_writes()
 
     def _follow(self, optimizer: object) -> None:
         """Follow an optimizer that is about to step for the first time, unless another one trains its weights too."""
         displaced = self._followed.pop(id(optimizer), None)
         if displaced is not None:
-            self._gone.append(displaced)
-        if len(self._followed) + len(self._gone) >= MAX_OPTIMIZERS:
+            self._past_optimizers.append(displaced)
+        if len(self._followed) + len(self._past_optimizers) >= MAX_OPTIMIZERS:
             return
         weights = parameters_of(optimizer)
         trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and has_memory(p)]
@@ -218,14 +218,14 @@ class PutBackWeightsTracker(Tracker):
             one.is_over = True
         leaves = self._context.names.leaves
         names = tuple(leaves.name(leaves.get(p)) for p in chosen)
-        self._followed[id(optimizer)] = _Followed(
+        self._followed[id(optimizer)] = _FollowedOptimizer(
             *(weakref.ref(optimizer), type(optimizer).__name__, samples, names, values, list(start)),
             states={values: self._context.steps.index},
             is_over=not samples or len(values) < len(samples) or bool(shared),
         )
 
-    def _changed(self, one: _Followed, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
-        """Note that the first sample has changed since the last step."""
+    def _note_replacement(self, one: _FollowedOptimizer, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        """Note that the weights were replaced, if all samples that training moved have changed since the last step."""
         read = tuple([sample.read() for sample in one.samples])
         now = tuple(value for value in read if value is not None)
         after = tuple(value for value in one.after if value is not None)
@@ -239,33 +239,33 @@ class PutBackWeightsTracker(Tracker):
         lost, one.steps = one.steps, 0
         start, one.start = one.start, now
         if lost < MIN_LOST_STEPS:
-            one.brief += 1
-            one.is_over = one.brief > MAX_BRIEF_REPLACEMENTS
+            one.brief_replacements += 1
+            one.is_over = one.brief_replacements > MAX_BRIEF_REPLACEMENTS
             return
         if len(one.found) >= MAX_REPLACEMENTS:
             return
-        others = self._steps - one.of_all
+        others = self._step_count - one.steps_of_all_optimizers
         anew = _state_of(optimizer) != one.state or not _is_near(_rate_of(optimizer), one.rate)
         formats = [sample.format for sample in one.samples]
         rows = [row for row, m in zip(zip(start, after, now, formats, strict=True), moved, strict=True) if m]
-        shares = [_share(*row) for row in rows]
+        shares = [_undone_share(*row) for row in rows]
         known = [share for share in shares if share is not None]
         share = min(known) if known and len(known) == len(shares) else None
-        if not all(map(_is_finite, after, formats)) or self._trains_anew(frame):
+        if not all(map(_is_finite, after, formats)) or self._is_new_training(frame):
             anew = True
         step = self._context.steps.index
         one.found.append(_Replacement(step, lost, one.states.get(now), now, share, anew, others))
-        self._keep_state(one, now, step)
+        self._remember_state(one, now, step)
         one.spot = one.spot or self._frames.spot(frame)
-        self._keep_lines(one, now, frame)
-        if self._looks and not one.exact:
-            self._expected = step + lost
+        self._note_lines(one, now, frame)
+        if self._inspections_left and not one.exact_lines:
+            self._expected_step = step + lost
 
-    def _keep_state(self, one: _Followed, values: _Values, step: int) -> None:
+    def _remember_state(self, one: _FollowedOptimizer, values: _Values, step: int) -> None:
         if len(one.states) < MAX_STATES:
             one.states.setdefault(values, step)
 
-    def _trains_anew(self, frame: FrameType | None) -> bool:
+    def _is_new_training(self, frame: FrameType | None) -> bool:
         """Return whether the names of the loops and functions around a step say that training begins anew."""
         while frame is not None:
             if self._frames.is_user(frame.f_code):
@@ -277,11 +277,11 @@ class PutBackWeightsTracker(Tracker):
 
     # Lines that replace weights
 
-    def _keep_lines(self, one: _Followed, now: _Values, frame: FrameType | None) -> None:
+    def _note_lines(self, one: _FollowedOptimizer, now: _Values, frame: FrameType | None) -> None:
         ids = [id(sample) for sample in one.samples]
-        loads = {line for line, given in self._loaded if [given.get(i) for i in ids] == list(now)}
-        found = loads if len(loads) == 1 else self._written or loads
-        one.exact += len(found) == 1
+        loads = {line for line, given in self._loads if [given.get(i) for i in ids] == list(now)}
+        found = loads if len(loads) == 1 else self._writing_lines or loads
+        one.exact_lines += len(found) == 1
         running = set()
         while frame is not None:
             running.add(frame.f_code)
@@ -297,33 +297,33 @@ class PutBackWeightsTracker(Tracker):
 
     def _steps_until_expected(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path."""
-        if not self._looks or step > self._expected:
+        if not self._inspections_left or step > self._expected_step:
             return sys.maxsize
-        return max(0, self._expected - STEPS_BEFORE_EXPECTED - step)
+        return max(0, self._expected_step - STEPS_BEFORE_EXPECTED - step)
 
-    def _look(self) -> None:
+    def _inspect_writes(self) -> None:
         """Observe the writes before the expected replacement."""
         step = self._context.steps.index
-        if step > self._expected:
-            self._expected, self._is_looking = sys.maxsize, False
-        elif self._looks and not self._is_looking:
-            self._looks -= 1
-            self._is_looking = True
-            self._context.look_closely(self._expected + 1)
+        if step > self._expected_step:
+            self._expected_step, self._is_inspecting = sys.maxsize, False
+        elif self._inspections_left and not self._is_inspecting:
+            self._inspections_left -= 1
+            self._is_inspecting = True
+            self._context.inspect_until(self._expected_step + 1)
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
-        if self._is_looking:
+        if self._is_inspecting:
             for tensor in written:
                 if private.is_dense(tensor) and self._is_sampled(tensor):
                     self._note_line(frame)
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        if self._is_looking and any(s.ref() is tensor for one in self._followed.values() for s in one.samples):
+        if self._is_inspecting and any(s.ref() is tensor for one in self._followed.values() for s in one.samples):
             self._note_line(frame)
 
     def _is_sampled(self, tensor: torch.Tensor) -> bool:
         try:
-            with private.unseen(), private.unnoticed():
+            with private.disable_function_modes(), private.hide_ops():
                 address = tensor.untyped_storage().data_ptr()
         except (RuntimeError, NotImplementedError):  # a tensor without memory
             return False
@@ -332,33 +332,33 @@ class PutBackWeightsTracker(Tracker):
     def _note_line(self, frame: FrameType) -> None:
         line = self._line_of(frame)
         if line is not None:
-            self._written.add(line)
+            self._writing_lines.add(line)
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         """Remember the weights when a state dict is taken: it may be loaded later."""
         if threading.get_ident() != self._thread or private.tracing():
             return
         try:
-            with private.unseen():
+            with private.disable_function_modes():
                 for one in self._followed.values():
                     read = tuple([sample.read() for sample in one.samples]) if not one.is_over else ()
                     values = tuple(value for value in read if value is not None)
                     if values and len(values) == len(read):
-                        self._keep_state(one, values, self._context.steps.coming)
+                        self._remember_state(one, values, self._context.steps.next_forward_step)
         except Exception as error:
             self._context.events.fault(self, error)
 
-    def described(self, state: Any, metadata: Any) -> None:
+    def described(self, state: object, metadata: object) -> None:
         """Nothing to note."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
         if threading.get_ident() != self._thread or private.tracing() or not isinstance(state, dict):
             return
-        if not self._followed or len(self._loaded) > MAX_STATES:
+        if not self._followed or len(self._loads) > MAX_STATES:
             return
         try:
             line = self._line_of(frame)
-            with private.unseen(), private.unnoticed():
+            with private.disable_function_modes(), private.hide_ops():
                 samples = {id(s.ref()): s for one in self._followed.values() for s in one.samples if not one.is_over}
                 given: dict[int, bytes] = {}
                 for name, parameter in nn.Module.named_parameters(module, remove_duplicate=False):
@@ -367,37 +367,37 @@ class PutBackWeightsTracker(Tracker):
                     if sample is not None and value is not None:
                         given[id(sample)] = value
             if given and line is not None:
-                self._loaded.append((line, given))
+                self._loads.append((line, given))
         except Exception as error:
             self._context.events.fault(self, error)
 
     # What is known
 
     def records(self) -> Iterator[WeightsPutBack]:
-        for one in self._all():
+        for one in self._all_followed():
             found = list(one.found)
             if found and one.steps < MIN_LOST_STEPS:  # hardly any training follows, as after the best weights
                 found.pop()
-            if len(found) < MIN_REPLACEMENTS or one.brief > 1 or any(each.sets_anew for each in found):
+            if len(found) < MIN_REPLACEMENTS or one.brief_replacements > 1 or any(each.sets_anew for each in found):
                 continue
             if len({each.values for each in found}) == 1 and not any(each.others for each in found):
                 yield self._record(one, found, "same", 0.0)
                 continue
-            if not _is_of_average(found[0]):  # the way since the first step may be longer than the average is
+            if not _may_be_average(found[0]):  # the way since the first step may be longer than the average is
                 del found[0]
-            if len(found) >= MIN_REPLACEMENTS and all(map(_is_of_average, found)) and not has_several_ranks():
+            if len(found) >= MIN_REPLACEMENTS and all(map(_may_be_average, found)) and not has_several_ranks():
                 yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
-    def _record(self, one: _Followed, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
+    def _record(self, one: _FollowedOptimizer, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
         site = self._frames.site
-        exact = len(one.lines) == 1 and one.exact > 0
+        exact = len(one.lines) == 1 and one.exact_lines > 0
         seen = [line for line, _ in one.lines.most_common(3)]
         lines = tuple(at for spot, _ in seen if (at := site(spot)) is not None)
         called = site(seen[0][1]) if exact else None
         since = found[0].since if found[0].since is not None else -1
         steps = tuple(each.step for each in found[:8])
         lost = int(median(each.lost for each in found))
-        numbers = found[0].step, found[-1].step, len(found), lost, one.total, since, share
+        numbers = found[0].step, found[-1].step, len(found), lost, one.total_steps, since, share
         stepped = site(one.spot)
         where = lines or self._candidates(), exact, called if called != stepped else None, stepped
         return WeightsPutBack(one.name, how, *numbers, one.names, steps, *where)
@@ -411,12 +411,12 @@ class PutBackWeightsTracker(Tracker):
         return ()
 
 
-def _is_of_average(one: _Replacement) -> bool:
+def _may_be_average(one: _Replacement) -> bool:
     enough = one.lost >= MIN_LOST_STEPS_OF_AVERAGE and one.others < MAX_OTHER_STEPS
     return enough and one.share is not None and MIN_SHARE <= one.share <= MAX_SHARE
 
 
-def _share(start: bytes, after: bytes, now: bytes, format: str) -> float | None:
+def _undone_share(start: bytes, after: bytes, now: bytes, format: str) -> float | None:
     """Return the share of the movement from `start` to `after` that the way to `now` undoes.
 
     ``None`` if it leads elsewhere, or straight back, or rather to zero.
@@ -449,7 +449,7 @@ def _state_of(optimizer: torch.optim.Optimizer) -> tuple[int, bool]:
     return id(optimizer.state), bool(optimizer.state)
 
 
-def _rate_of(optimizer: torch.optim.Optimizer) -> Any:
+def _rate_of(optimizer: torch.optim.Optimizer) -> object:
     return optimizer.param_groups[0].get("lr")
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...records import RankSeen, RankWait, Step
 from .. import wall_clock
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .collective_wait import CollectiveWaitWatcher, in_use, of_collective, rank
+from .collective_wait import CollectiveWaitWatcher, in_use, is_collective_error, rank
+
+if TYPE_CHECKING:
+    import torch
 
 #: Number of optimizer steps whose callers are recorded.
 STEPS_WITH_CALLERS = 4
@@ -40,7 +43,7 @@ class Ranks(Tracker):
             waiting.step = lambda: self._context.steps.index
             waiting.step_ended(step.index)
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Record where the optimizer is stepped: the run may end before the thread has inspected the stack often."""
         if self._context.waiting is not None and self._steps < STEPS_WITH_CALLERS:
             self._steps += 1
@@ -59,12 +62,12 @@ class Ranks(Tracker):
         return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
 
 
-def _after_one(error: BaseException) -> bool:
+def _is_from_collective_error(error: BaseException) -> bool:
     """Return whether `error` was raised because of, or while handling, a failed collective."""
     seen: list[BaseException] = []
     before = error.__cause__ or error.__context__
     while before is not None and before not in seen:
-        if of_collective(before):
+        if is_collective_error(before):
             return True
         seen.append(before)
         before = before.__cause__ or before.__context__
@@ -77,8 +80,8 @@ def ended_waits(waiting: CollectiveWaitWatcher, context: TrackerContext, failed:
     if error is None:
         return waits
     site = context.frames.site_of_traceback(error.__traceback__)
-    if not of_collective(error):
-        elsewhere = isinstance(error, Exception) and site is not None and not _after_one(error)
+    if not is_collective_error(error):
+        elsewhere = isinstance(error, Exception) and site is not None and not _is_from_collective_error(error)
         if elsewhere and waits and waits[-1].ended == "raised" and waits[-1].site != site:
             return (*waits[:-1], replace(waits[-1], ended="returned"))  # the error came soon after it
         return waits

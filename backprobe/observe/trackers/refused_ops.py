@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ...basics.torch_texts import (
+    COPIES,
     CUSTOM_VIEW,
     FLAG_REFUSED,
     INFERENCE,
@@ -20,18 +21,20 @@ from ...basics.torch_texts import (
     LEAF_VIEW,
     LEAF_WRITTEN,
     NO_GRAD_VIEW,
+    NOT_COPIED,
     OUT_REFUSED,
     SPLIT_NAME,
     SPLIT_VIEW,
 )
 from ...ops import info
 from ...records import NoGradient, RefusedOp, Site
+from ...source.assignments import assigned_in
 from ...source.definitions import use_of
 from ...source.frames import variables
 from ...source.operands import made_at
 from ...source.tracebacks import chain
 from ...torch_internals import private
-from ...torch_internals.structure import is_a
+from ...torch_internals.structure import is_a, tensors_in
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -45,7 +48,10 @@ _REASONS = {
     CUSTOM_VIEW: "custom view",
     OUT_REFUSED: "out",
     FLAG_REFUSED: "flag",
+    NOT_COPIED: "copied",
 }
+#: Most tensors of an attribute among which a tensor is searched for.
+MAX_HELD = 1000
 #: Maximum number of views of views that are followed to the node that returned several.
 MAX_VIEWS = 8
 
@@ -84,7 +90,7 @@ class RefusedOpsTracker(Tracker):
         if error is None:
             return ()
         if self._known is None or self._known[0] is not error:
-            with private.unseen():
+            with private.disable_function_modes():
                 self._known = error, self._record(error)
         found = self._known[1]
         return () if found is None else (found,)
@@ -101,11 +107,29 @@ class RefusedOpsTracker(Tracker):
                 if not reason:
                     site = use_of(self._names.frames, "inference_mode", lines[-1].file)
                     return NoGradient("inference", site, lines[-1], self._module(running), "", step=step)
+                if reason == "copied":
+                    return self._copied(one, lines[-1])
                 made, observed = self._maker(reason, text, lines)
                 op = SPLIT_NAME.search(text)
                 details = made, observed, step, self._module(running), op[1] if op and reason == "split" else ""
                 return RefusedOp(reason, text[:1000], lines[-1], *details)
         return None
+
+    def _copied(self, error: BaseException, site: Site) -> RefusedOp:
+        """Return the record of a copy of a module, or of another object, that has a tensor with a graph."""
+        tensor, trace = None, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_name == COPIES:
+                tensor = variables(trace.tb_frame).get("self")
+            trace = trace.tb_next
+        module, attribute = self._names.attribute_with(
+            lambda value: any(one is tensor for one in tensors_in(value, most=MAX_HELD))
+        )
+        node = tensor.grad_fn if isinstance(tensor, torch.Tensor) else None
+        made = self._context.recorder.made_by_node(node) if node is not None else None
+        inferred = assigned_in(self._names.frames, attribute) if made is None and attribute else None
+        text, step = str(error)[:1000], self._context.steps.position[0]
+        return RefusedOp("copied", text, site, made or inferred, made is not None, step, module, "", attribute)
 
     def _maker(self, reason: str, text: str, lines: list[Site]) -> tuple[Site | None, bool]:
         """Return the line that made the tensor, and whether it was observed."""
@@ -115,7 +139,7 @@ class RefusedOpsTracker(Tracker):
             return use_of(self._names.frames, "inference_mode", lines[-1].file), False
         return made_at(lines), False
 
-    def _module(self, running: list[tuple[Site, Any]]) -> str:
+    def _module(self, running: list[tuple[Site, FrameType]]) -> str:
         """Return the name of the innermost module whose method was running."""
         modules = self._names.modules
         for _, frame in reversed(running):

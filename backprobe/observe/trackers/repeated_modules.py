@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -17,6 +17,9 @@ from ...torch_internals import private
 from ...torch_internals.optimizers import ids_held_by
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    import torch
 
 #: The maximum number of findings, of modules of a model that are searched, and of attributes and places of a container.
 MAX_REPEATED, MAX_MODULES, MAX_PLACES = 20, 10_000, 1000
@@ -34,7 +37,7 @@ class RepeatedModules(Tracker):
         #: By (name of the container, class of the module): the record without lines.
         self._found: dict[tuple[str, str], RepeatedModule] = {}
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         step = self._context.steps.index
         if step & (step - 1) or len(self._found) >= MAX_REPEATED:
             return

@@ -42,7 +42,7 @@ MAX_USING_LINES, MAX_UNOBSERVED_STEPS = 6, 16
 _INTERVAL_AVERAGING = frozenset({"PostLocalSGDOptimizer"})
 
 
-def due(step: int) -> bool:
+def is_measured_step(step: int) -> bool:
     """Return whether checksums are taken in a step: Note [Steps measured on all ranks]."""
     return step < 16 or step % (1 << (step.bit_length() - 3)) == 0
 
@@ -50,7 +50,7 @@ def due(step: int) -> bool:
 class _RunningStep(NamedTuple):
     """A running step of an optimizer: checksums of its tensors and of their gradients before the step."""
 
-    optimizer: Any
+    optimizer: torch.optim.Optimizer | None
     step: int
     before: list[int | None]
     gradients: list[int | None]
@@ -68,103 +68,116 @@ class ReplicaWatch(Tracker):
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
         #: By optimizer: its number of tensors, its number, and the names of and references to its tensors and buffers.
-        self._known: IdentityMap[tuple[int, int, list[str], list[Any]]] = IdentityMap()
+        self._optimizer_tensors: IdentityMap[tuple[int, int, list[str], list[Any]]] = IdentityMap()
         self._optimizer_count = 0
-        self._now: _RunningStep | None = None
-        self._inside, self._checksum_count = 0, 0
-        self._backward: CodeLocation | None = None
+        self._running_step: _RunningStep | None = None
+        self._step_depth, self._checksum_count = 0, 0
+        self._backward_spot: CodeLocation | None = None
         #: The names of the tensors and buffers of optimizers.
-        self._named: IdentityMap[str] = IdentityMap(private.tensor_ref)
-        self._written: list[tuple[int, str, str, CodeLocation | None]] = []
+        self._name_by_tensor: IdentityMap[str] = IdentityMap(private.tensor_ref)
+        self._writes: list[tuple[int, str, str, CodeLocation | None]] = []
         #: By optimizer: version counters of its tensors after its last step. They are cheap, and show writes in steps
         #: in which no mode is active.
         self._versions: IdentityMap[list[int]] = IdentityMap()
         #: By name: the steps before which an optimizer's tensor was written to since the optimizer's previous step.
-        self._changed: dict[str, list[int]] = {}
+        self._unobserved_writes: dict[str, list[int]] = {}
         self._rank: tuple[int, int] = (0, 1)
         #: DDP wrappers around models; and their communication hooks by name, with the lines that draw random numbers in
         #: them.
         self._wrappers: list[weakref.ref[torch.nn.Module]] = []
-        self._hooks: dict[str, tuple[Site, ...]] = {}
+        self._communication_hooks: dict[str, tuple[Site, ...]] = {}
         #: Some ranks make more updates than others.
-        self._uneven = False
+        self._is_uneven = False
         #: Lines that used gradients since the backward.
-        self._touched: dict[CodeLocation, None] = {}
+        self._gradient_uses: dict[CodeLocation, None] = {}
         #: Checksums of the gradients after the backward, by leaf; and the step of that backward.
-        self._given: IdentityMap[int | None] = IdentityMap(private.tensor_ref)
-        self._given_in = -1
+        self._gradient_checksums: IdentityMap[int | None] = IdentityMap(private.tensor_ref)
+        self._gradient_checksums_step = -1
         #: By parameter: the line that last wrote random numbers to it; and for each dtype that it had, the first line
         #: that assigned its ``.data``, also by name.
-        self._drawn: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
-        self._put: IdentityMap[dict[Any, CodeLocation | None]] = IdentityMap(private.tensor_ref)
-        self._put_to: dict[str, dict[Any, CodeLocation | None]] = {}
+        self._random_writes: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
+        self._data_assignments: IdentityMap[dict[object, CodeLocation | None]] = IdentityMap(private.tensor_ref)
+        self._data_assignments_by_name: dict[str, dict[object, CodeLocation | None]] = {}
         #: By name of a replica: the line that last wrote random numbers to it.
-        self._drawn_at: dict[str, CodeLocation | None] = {}
+        self._random_writes_by_name: dict[str, CodeLocation | None] = {}
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        self._inside = 0
+        self._step_depth = 0
         if running.inside is None:
-            self._backward = running.spot
-            self._touched.clear()
-            looks = not self._uneven and due(self._context.steps.index) and self._checksum_count <= MAX_CHECKSUMS
+            self._backward_spot = running.spot
+            self._gradient_uses.clear()
+            looks = (
+                not self._is_uneven
+                and is_measured_step(self._context.steps.index)
+                and self._checksum_count <= MAX_CHECKSUMS
+            )
             if looks and in_use() and torch.distributed.get_world_size() > 1:
-                self._note_given([leaf for _, leaf in running.graph.leaves])
+                self._checksum_gradients([leaf for _, leaf in running.graph.leaves])
 
-    def _note_given(self, leaves: list[torch.Tensor]) -> None:
-        if self._given_in != self._context.steps.index:
-            self._given_in = self._context.steps.index
-            self._given.clear()
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+    def _checksum_gradients(self, leaves: list[torch.Tensor]) -> None:
+        if self._gradient_checksums_step != self._context.steps.index:
+            self._gradient_checksums_step = self._context.steps.index
+            self._gradient_checksums.clear()
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             sums = replicas.bits_of([leaf.grad for leaf in leaves])
         for leaf, total in zip(leaves, sums, strict=True):
-            self._given[leaf] = total
+            self._gradient_checksums[leaf] = total
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: object) -> None:
-        self._inside, self._backward = 0, spot
-        self._touched.clear()
+        self._step_depth, self._backward_spot = 0, spot
+        self._gradient_uses.clear()
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
-        if (self._named or self._given) and not self._inside and len(self._touched) < MAX_USING_LINES:
+        if (
+            (self._name_by_tensor or self._gradient_checksums)
+            and not self._step_depth
+            and len(self._gradient_uses) < MAX_USING_LINES
+        ):
             spot = self._context.frames.spot(frame)
             if spot is not None:
-                self._touched[spot] = None
+                self._gradient_uses[spot] = None
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         name = op_name(func)
-        if writes_in_place(name) and info(name).is_random and not self._inside and len(self._drawn) < MAX_WRITES:
+        if (
+            writes_in_place(name)
+            and info(name).is_random
+            and not self._step_depth
+            and len(self._random_writes) < MAX_WRITES
+        ):
             for tensor in written:
                 whole = tensor if tensor._base is None else tensor._base
                 if isinstance(whole, torch.nn.Parameter):
-                    self._drawn[whole] = self._context.frames.spot(frame)
-        if self._named and not self._inside and len(self._written) < MAX_WRITES:
+                    self._random_writes[whole] = self._context.frames.spot(frame)
+        if self._name_by_tensor and not self._step_depth and len(self._writes) < MAX_WRITES:
             for tensor in written:
-                replica = self._named.get(tensor)
+                replica = self._name_by_tensor.get(tensor)
                 if replica is not None:
-                    self._written.append((self._context.steps.index, replica, name, self._context.frames.spot(frame)))
+                    self._writes.append((self._context.steps.index, replica, name, self._context.frames.spot(frame)))
 
     def data_assigned(self, tensor: object, frame: FrameType) -> None:
-        replica = self._named.get(tensor)
-        if isinstance(tensor, torch.nn.Parameter) and len(self._put) < MAX_WRITES:
-            dtypes = self._put.get(tensor)
+        replica = self._name_by_tensor.get(tensor)
+        if isinstance(tensor, torch.nn.Parameter) and len(self._data_assignments) < MAX_WRITES:
+            dtypes = self._data_assignments.get(tensor)
             if dtypes is None:
-                dtypes = self._put[tensor] = {}
+                dtypes = self._data_assignments[tensor] = {}
                 if replica is not None:
-                    self._put_to[replica] = dtypes
+                    self._data_assignments_by_name[replica] = dtypes
             if tensor.dtype not in dtypes:
                 dtypes[tensor.dtype] = self._context.frames.spot(frame)
-        if replica is not None and not self._inside and len(self._written) < MAX_WRITES:
+        if replica is not None and not self._step_depth and len(self._writes) < MAX_WRITES:
             spot = self._context.frames.spot(frame)
-            self._written.append((self._context.steps.index, replica, "assignment to .data", spot))
+            self._writes.append((self._context.steps.index, replica, "assignment to .data", spot))
 
-    def optimizer_begins(self, optimizer: Any) -> None:
-        self._inside += 1
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        self._step_depth += 1
         step = self._context.steps.index
-        if self._inside == 1 and (versions := self._versions.pop(optimizer)) is not None:
-            self._note_changed(optimizer, versions, step)
+        if self._step_depth == 1 and (versions := self._versions.pop(optimizer)) is not None:
+            self._note_unobserved_writes(optimizer, versions, step)
         if (
-            self._inside > 1
-            or self._uneven
-            or not due(step)
+            self._step_depth > 1
+            or self._is_uneven
+            or not is_measured_step(step)
             or type(optimizer).__name__ in _INTERVAL_AVERAGING
             or not in_use()
         ):
@@ -172,41 +185,43 @@ class ReplicaWatch(Tracker):
         self._rank = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self._rank[1] < 2 or self._checksum_count > MAX_CHECKSUMS:
             return
-        tensors = self._listed(optimizer)[2]
-        self._uneven = any(replicas.joins(one) for one in self._around())
-        if self._uneven:
+        tensors = self._list_tensors(optimizer)[2]
+        self._is_uneven = any(replicas.joins(one) for one in self._live_wrappers())
+        if self._is_uneven:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             before = replicas.bits_of(tensors)
             gradients = replicas.bits_of([None if t is None else t.grad for t in tensors])
-        settings = tuple(_numbers(group) for group in optimizer.param_groups)
-        touched = tuple(site for spot in self._touched if (site := self._context.frames.site(spot)) is not None)
-        given = [None if t is None else self._given.get(t) for t in tensors]
-        self._now = _RunningStep(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
+        settings = tuple(_numeric_settings(group) for group in optimizer.param_groups)
+        touched = tuple(site for spot in self._gradient_uses if (site := self._context.frames.site(spot)) is not None)
+        given = [None if t is None else self._gradient_checksums.get(t) for t in tensors]
+        self._running_step = _RunningStep(
+            optimizer, step, before, gradients, settings, self._no_sync_lines(), touched, given
+        )
 
-    def _note_changed(self, optimizer: torch.optim.Optimizer, versions: list[int], step: int) -> None:
-        known = self._known.get(optimizer)
+    def _note_unobserved_writes(self, optimizer: torch.optim.Optimizer, versions: list[int], step: int) -> None:
+        known = self._optimizer_tensors.get(optimizer)
         for name, ref, before in zip(*known[2:], versions, strict=True) if known is not None else ():
             if before >= 0 and replicas.version_of(ref()) not in (before, -1):
-                steps = self._changed.setdefault(name, [])
+                steps = self._unobserved_writes.setdefault(name, [])
                 if len(steps) < MAX_UNOBSERVED_STEPS:
                     steps.append(step)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
-        self._inside = max(self._inside - 1, 0)
-        known = self._known.get(optimizer)
-        if known is not None and not self._inside and not self._uneven:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        self._step_depth = max(self._step_depth - 1, 0)
+        known = self._optimizer_tensors.get(optimizer)
+        if known is not None and not self._step_depth and not self._is_uneven:
             self._versions[optimizer] = [replicas.version_of(ref()) for ref in known[3]]
-        self._touched.clear()
+        self._gradient_uses.clear()
         for group in optimizer.param_groups:  # those of other optimizers are kept
             for p in group["params"]:
-                self._given.pop(p)
-        now = self._now
+                self._gradient_checksums.pop(p)
+        now = self._running_step
         if now is None or now.optimizer is not optimizer:
             return
-        self._now = None
-        number, names, tensors = self._listed(optimizer)
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        self._running_step = None
+        number, names, tensors = self._list_tensors(optimizer)
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             after = replicas.bits_of(tensors)
         order = {name: at for at, name in enumerate(names)}
         places = [order.get(name) for name in self._tensors]
@@ -214,27 +229,27 @@ class ReplicaWatch(Tracker):
             tuple(None if at is None else row[at] for at in places)
             for row in (now.before, now.gradients, after, now.given)
         )
-        backward = self._context.frames.site(self._backward)
+        backward = self._context.frames.site(self._backward_spot)
         details = backward, now.settings, now.unsynced, now.touched, given
         self._states.append(ReplicaState(now.step, number, before, gradients, bits, *details))
         self._checksum_count += 4 * len(names)
 
-    def _around(self) -> list[Any]:
+    def _live_wrappers(self) -> list[torch.nn.Module]:
         return [one for one in (ref() for ref in self._wrappers) if one is not None]
 
-    def _unsynced(self) -> tuple[Site, ...]:
+    def _no_sync_lines(self) -> tuple[Site, ...]:
         """Return the lines that call ``no_sync``, if a wrapper did not reduce gradients; otherwise nothing."""
-        if all(map(replicas.syncs, self._around())):
+        if all(map(replicas.syncs, self._live_wrappers())):
             return ()
         return tuple(site for site, *_ in calls_of_method(self._context.frames, "no_sync")[:3])
 
-    def _listed(self, optimizer: torch.optim.Optimizer) -> tuple[int, list[str], list[Any]]:
+    def _list_tensors(self, optimizer: torch.optim.Optimizer) -> tuple[int, list[str], list[torch.Tensor]]:
         """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
         held = [p for p in parameters_of(optimizer) if isinstance(p, torch.Tensor)]
-        known = self._known.get(optimizer)
+        known = self._optimizer_tensors.get(optimizer)
         if known is not None and known[0] == len(held):
             return known[1], known[2], [ref() for ref in known[3]]
-        how, order, parts, buffers = self._models()
+        how, order, parts, buffers = self._describe_models()
         held.sort(key=lambda p: order.get(id(p), len(order)))
         names: list[str] = []
         tensors: list[torch.Tensor] = []
@@ -250,7 +265,7 @@ class ReplicaWatch(Tracker):
             self._add(name, buffer, Replica(name, tuple(buffer.shape), "buffer"), names, tensors)
         number = known[1] if known is not None else self._optimizer_count
         self._optimizer_count += known is None
-        self._known[optimizer] = len(held), number, names, [private.tensor_ref(t) for t in tensors]
+        self._optimizer_tensors[optimizer] = len(held), number, names, [private.tensor_ref(t) for t in tensors]
         return number, names, tensors
 
     def _add(
@@ -259,13 +274,13 @@ class ReplicaWatch(Tracker):
         self._tensors.setdefault(name, replica)
         names.append(name)
         tensors.append(tensor)
-        self._named[tensor] = name
-        if tensor in self._drawn:
-            self._drawn_at[name] = self._drawn.get(tensor)
-        if (dtypes := self._put.get(tensor)) is not None:
-            self._put_to[name] = dtypes
+        self._name_by_tensor[tensor] = name
+        if tensor in self._random_writes:
+            self._random_writes_by_name[name] = self._random_writes.get(tensor)
+        if (dtypes := self._data_assignments.get(tensor)) is not None:
+            self._data_assignments_by_name[name] = dtypes
 
-    def _models(self) -> tuple[dict[int, str], dict[int, int], set[int], list[tuple[str, Any]]]:
+    def _describe_models(self) -> tuple[dict[int, str], dict[int, int], set[int], list[tuple[str, torch.Tensor]]]:
         """Describe the parameters and buffers of all models.
 
         :returns: by id of a parameter, the mechanism that keeps it equal; by id, its position in its model; the ids of
@@ -274,7 +289,7 @@ class ReplicaWatch(Tracker):
         how: dict[int, str] = {}
         order: dict[int, int] = {}
         parts: set[int] = set()
-        buffers: list[tuple[str, Any]] = []
+        buffers: list[tuple[str, torch.Tensor]] = []
         self._wrappers.clear()
         for _, module in self._names.modules.models():
             for _, wrapper in replicas.in_ddp(module):
@@ -285,7 +300,7 @@ class ReplicaWatch(Tracker):
                 for hook in replicas.comm_hooks(wrapper):
                     code = getattr(hook, "__code__", None)
                     if code is not None and self._context.frames.is_user(code):
-                        self._hooks[hook.__name__] = draws_inside(code.co_filename, code.co_firstlineno)
+                        self._communication_hooks[hook.__name__] = draws_inside(code.co_filename, code.co_firstlineno)
             parts |= replicas.in_fsdp1(module) | replicas.in_fsdp2(module)
             for p in module.parameters():
                 order.setdefault(id(p), len(order))
@@ -295,31 +310,37 @@ class ReplicaWatch(Tracker):
         if not self._states:
             return ()
         site = self._context.frames.site
-        written = tuple((step, name, what, site(spot)) for step, name, what, spot in self._written)
+        written = tuple((step, name, what, site(spot)) for step, name, what, spot in self._writes)
         width = len(self._tensors)
         states = tuple(
             replace(
                 s,
-                before=_wide(s.before, width),
-                gradients=_wide(s.gradients, width),
-                after=_wide(s.after, width),
-                given=_wide(s.given, width),
+                before=_padded(s.before, width),
+                gradients=_padded(s.gradients, width),
+                after=_padded(s.after, width),
+                given=_padded(s.given, width),
             )
             for s in self._states
         )
-        drawn = tuple((name, line) for name, spot in self._drawn_at.items() if (line := site(spot)) is not None)
+        drawn = tuple(
+            (name, line) for name, spot in self._random_writes_by_name.items() if (line := site(spot)) is not None
+        )
         put = tuple(
             (name, line)
-            for name, own in self._put_to.items()
+            for name, own in self._data_assignments_by_name.items()
             if len(own) > 1 and (line := site(next(iter(own.values())))) is not None
         )
-        setters = tuple((key, line) for key in self._changing() if (line := self._setter(key)))
-        hooks = tuple(self._hooks.items())
+        setters = tuple((key, line) for key in self._changing_settings() if (line := self._setting_line(key)))
+        hooks = tuple(self._communication_hooks.items())
         tensors = tuple(self._tensors.values())
         changed_in = tuple(
-            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._context.frames, t.name)[:MAX_USING_LINES]))
+            (
+                t.name,
+                tuple(self._unobserved_writes[t.name]),
+                tuple(writes_to(self._context.frames, t.name)[:MAX_USING_LINES]),
+            )
             for t in tensors
-            if t.how != "buffer" and t.name in self._changed
+            if t.how != "buffer" and t.name in self._unobserved_writes
         )
         touched = dict.fromkeys(line for s in states for line in s.touched)
         loops = tuple((line, loop) for line in touched if (loop := loop_of(line)) is not None)
@@ -328,12 +349,12 @@ class ReplicaWatch(Tracker):
             seeded = tuple(line for line, *_ in calls_of_method(self._context.frames, "manual_seed")[:MAX_USING_LINES])
         return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded, changed_in, loops),)
 
-    def _setter(self, key: str) -> Site | None:
+    def _setting_line(self, key: str) -> Site | None:
         """Return the line that sets an optimizer's setting, or steps the scheduler that sets it."""
         frames = self._context.frames
         return key_given(frames, key) or (scheduler_stepped(frames) if key == "lr" else None)
 
-    def _changing(self) -> list[str]:
+    def _changing_settings(self) -> list[str]:
         """Return the settings of optimizers that changed during the run."""
         seen: dict[tuple[int, int, str], set[float]] = {}
         for state in self._states:
@@ -343,7 +364,7 @@ class ReplicaWatch(Tracker):
         return sorted({key for (_, _, key), values in seen.items() if len(values) > 1})
 
 
-def _numbers(group: dict[str, object]) -> tuple[tuple[str, float], ...]:
+def _numeric_settings(group: dict[str, object]) -> tuple[tuple[str, float], ...]:
     """Return the numeric settings of a parameter group, sorted by name."""
     found = []
     for key, value in group.items():
@@ -354,6 +375,6 @@ def _numbers(group: dict[str, object]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(found))
 
 
-def _wide(row: tuple[int | None, ...], width: int) -> tuple[int | None, ...]:
+def _padded(row: tuple[int | None, ...], width: int) -> tuple[int | None, ...]:
     """Return a row padded to `width`: fewer tensors were known when it was recorded."""
     return row + (None,) * (width - len(row))

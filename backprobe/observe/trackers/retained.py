@@ -74,23 +74,23 @@ class RetainedGraphs(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
-        self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
+        self._live_marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
         #: The number of finished steps.
-        self._over = 0
-        self._asked = MIN_LIVE_GRAPHS
+        self._finished_steps = 0
+        self._live_graph_limit = MIN_LIVE_GRAPHS
         self._found: Retained | None = None
         #: The record was made before the first backward call, which may still use these graphs.
         self._only_forward = False
         self._had_backward = False
         #: Fast-path steps have ended since the last other step.
-        self._passed = False
-        self._pause, self._next = 8, 0
+        self._had_fast_path_steps = False
+        self._search_pause, self._next_search = 8, 0
         #: A forward has run since the last backward call.
-        self._forward = False
-        self._outside = 0
+        self._had_forward = False
+        self._marked_outside = 0
         #: Number of backward calls of this step that kept their graph.
-        self._kept = 0
+        self._graph_keeping_calls = 0
 
     def first_module_returned(self, output: object) -> None:
         """Mark the graph of `output`, which the first module of an outermost call returned."""
@@ -101,21 +101,21 @@ class RetainedGraphs(Tracker):
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """Mark a node far from the root: in a step that is not recorded, module outputs are not observed."""
         if roots and self._round % 4 == 0:
-            self._mark_far(roots[0])
+            self._mark_far_from_root(roots[0])
 
     def root_sampled(self, root: object) -> None:
         """Start a round for each marked fast-path step, as the ends of fast-path steps are not observed."""
         self._round += 1
-        self._passed = True
-        self._mark_far(root)
+        self._had_fast_path_steps = True
+        self._mark_far_from_root(root)
 
     def ended(self) -> None:
         """Search once more if the last steps took the fast path."""
-        if self._passed:
-            self._next, self._over = 0, self._context.steps.index
-            self._next_round(False, max(1, len(self._context.steps.stepped_by)))
+        if self._had_fast_path_steps:
+            self._next_search, self._finished_steps = 0, self._context.steps.index
+            self._next_round(False, max(1, len(self._context.steps.recorded_optimizers)))
 
-    def _mark_far(self, root: object) -> None:
+    def _mark_far_from_root(self, root: object) -> None:
         node: Any = getattr(root, "grad_fn", None)
         for _ in range(MAX_MARK_DISTANCE if node is not None else 0):
             further = (child for child, _ in node.next_functions if child is not None)
@@ -127,25 +127,25 @@ class RetainedGraphs(Tracker):
             self._mark(node)
 
     def _mark(self, node: torch.autograd.graph.Node) -> None:
-        mark = Mark(self._round, self._kept, self._context.steps.index)
+        mark = Mark(self._round, self._graph_keeping_calls, self._context.steps.index)
         node.metadata[_METADATA_KEY] = mark
-        self._marks.append(weakref.ref(mark))
+        self._live_marks.append(weakref.ref(mark))
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         events = self._context.events
         events.graph_op.remove(self._mark_result)
-        self._outside = 0
+        self._marked_outside = 0
         if self._round < 8 or self._round % 4 == 0:
             events.graph_op.add(self._mark_result)
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._context.events.graph_op.remove(self._mark_result)
 
-    def _mark_result(self, out: Any, before: int, after: int, entry: Any) -> None:
+    def _mark_result(self, out: object, before: int, after: int, entry: Any) -> None:
         if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
-        self._outside += 1
-        if self._outside > MAX_MARKED_OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
+        self._marked_outside += 1
+        if self._marked_outside > MAX_MARKED_OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
             self._context.events.graph_op.remove(self._mark_result)
         elif out.grad_fn is not None and _METADATA_KEY not in out.grad_fn.metadata:
             self._mark(out.grad_fn)
@@ -157,14 +157,14 @@ class RetainedGraphs(Tracker):
     def forward_begins(self) -> None:
         """Start a round for each outermost module call, until there are optimizer steps or backward calls."""
         context = self._context
-        self._forward = True
-        if not context.steps.stepped and not context.calls.count and not context.calls.running:
+        self._had_forward = True
+        if not context.steps.has_stepped and not context.calls.count and not context.calls.running:
             self._next_round(forward_only=True)
 
     def step_ended(self, step: Step) -> None:
-        self._passed = False
-        self._over = step.index + 1
-        self._next_round(False, max(1, len(self._context.steps.stepped_by)))
+        self._had_fast_path_steps = False
+        self._finished_steps = step.index + 1
+        self._next_round(False, max(1, len(self._context.steps.recorded_optimizers)))
 
     def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
         """Start a round, and search for the holder if too many earlier graphs are alive.
@@ -173,26 +173,26 @@ class RetainedGraphs(Tracker):
         :param optimizers: how many optimizers take turns: the script's variables hold the last graph of each.
         """
         self._round += 1
-        self._kept = 0
-        enough = self._asked * optimizers - forward_only
+        self._graph_keeping_calls = 0
+        enough = self._live_graph_limit * optimizers - forward_only
         alive = self._earlier_alive()
-        self._context.steps.count_graphs(len(alive))
+        self._context.steps.set_live_graphs(len(alive))
         if self._found is not None and len(alive) > self._found.graphs and not self._found.within:
             self._found = replace(self._found, graphs=len(alive), grew=True, **self._oldest_alive(alive))
-        while self._marks and self._marks[0]() is None:
-            self._marks.popleft()
-        if len(alive) < enough or self._round < self._next:
+        while self._live_marks and self._live_marks[0]() is None:
+            self._live_marks.popleft()
+        if len(alive) < enough or self._round < self._next_search:
             return
         gc.collect()
         alive = self._earlier_alive()
         if len(alive) < enough:  # the garbage collector freed them; it is slow, so check less often
-            self._pause *= 2
-            self._next = self._round + self._pause
+            self._search_pause *= 2
+            self._next_search = self._round + self._search_pause
             return
-        self._asked *= 4
+        self._live_graph_limit *= 4
         self._only_forward = forward_only
-        with private.unseen():
-            found = self._find_holder(len(alive), self._earlier)
+        with private.disable_function_modes():
+            found = self._find_holder(len(alive), self._earlier_rounds)
         if found is not None and (found.holder or self._found is None):  # later, the name may be gone
             before = self._found
             grew = before is not None and before.graphs < len(alive)
@@ -200,47 +200,49 @@ class RetainedGraphs(Tracker):
 
     def _earlier_alive(self) -> dict[int, int]:
         """Return the steps of earlier marked graphs that are alive, by round, without the last round."""
-        marks = (mark for ref in self._marks if (mark := ref()) is not None)
+        marks = (mark for ref in self._live_marks if (mark := ref()) is not None)
         return {mark.round: mark.step for mark in marks if mark.round < self._round - 1}
 
     def _oldest_alive(self, alive: dict[int, int]) -> dict[str, Any]:
         """Return the step of the oldest of these graphs, and the number of steps since then without the last one."""
         first = min(alive.values())
-        return {"first": first, "steps": max(self._over - 1 - first, len(alive))}
+        return {"first": first, "steps": max(self._finished_steps - 1 - first, len(alive))}
 
     def backward_begins(self) -> None:
         """Start a round if no optimizer marks the end of a step. The first backward call discards earlier results."""
         if not self._had_backward:
             self._had_backward = True
-            self._found, self._only_forward, self._asked = None, False, MIN_LIVE_GRAPHS
-            for ref in self._marks:  # all outermost calls so far belong to one step
+            self._found, self._only_forward, self._live_graph_limit = None, False, MIN_LIVE_GRAPHS
+            for ref in self._live_marks:  # all outermost calls so far belong to one step
                 mark = ref()
                 if mark is not None:
                     mark.round = self._round
-        elif self._forward and not self._context.steps.optimizers:
+        elif self._had_forward and not self._context.steps.optimizers:
             self._next_round(False)  # without an optimizer, a step's end is unknown
-        self._forward = False
+        self._had_forward = False
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Check whether backward calls of one step that keep their graphs each pass through all earlier graphs."""
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
-        self._kept += 1
-        if self._kept != CALLS_BEFORE_CHECK or self._found is not None:
+        self._graph_keeping_calls += 1
+        if self._graph_keeping_calls != CALLS_BEFORE_CHECK or self._found is not None:
             return
-        calls = {call for start in running.starts[:1] if start is not None for _, call in _marks(start)}
+        calls = {call for start in running.starts[:1] if start is not None for _, call in _marks_below(start)}
         if len(calls) >= CALLS_BEFORE_CHECK // 2:
-            with private.unseen():
-                self._found = self._find_holder(self._kept, lambda node: {call for _, call in _marks(node)})
+            with private.disable_function_modes():
+                self._found = self._find_holder(
+                    self._graph_keeping_calls, lambda node: {call for _, call in _marks_below(node)}
+                )
                 if self._found is not None:
                     self._found = replace(self._found, within=True)
 
     def records(self) -> tuple[Retained, ...]:
         return (self._found,) if self._found is not None else ()
 
-    def _earlier(self, node: object) -> set[int]:
+    def _earlier_rounds(self, node: object) -> set[int]:
         """Return the earlier rounds whose marks are in the graph below `node`."""
-        return {number for number, _ in _marks(node) if number < self._round - 1}
+        return {number for number, _ in _marks_below(node) if number < self._round - 1}
 
     def _find_holder(self, alive: int, earlier: Callable[[object], set[int]]) -> Retained | None:
         """Find what holds graphs.
@@ -248,7 +250,7 @@ class RetainedGraphs(Tracker):
         :param alive: the number of graphs.
         :param earlier: returns the rounds or calls whose marks are in the graph below a node.
         """
-        reach: list[tuple[Any, set[int]]] = []
+        reach: list[tuple[torch.Tensor, set[int]]] = []
         for thing in private.tensors_alive():
             try:
                 node = thing.grad_fn
@@ -266,7 +268,7 @@ class RetainedGraphs(Tracker):
         # If a list holds tensors of one step each, tensors derived from several of them are not the cause.
         apart = [tensor for tensor, rounds in reach if len(rounds) == 1]
         if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, MIN_LIVE_GRAPHS):
-            found = self._held_together(apart, alive)
+            found = self._record_of_common_holder(apart, alive)
             if found is not None and found.site is not None:
                 return found
         del apart
@@ -275,43 +277,43 @@ class RetainedGraphs(Tracker):
             if len(ends) > MAX_NAMED_TENSORS:
                 ends = ends[: MAX_NAMED_TENSORS // 2] + ends[-MAX_NAMED_TENSORS // 2 :]
             reach = []
-            end, name = self._name_of(ends)
-            site, module, op = self._made_at(end)
+            end, name = self._first_named(ends)
+            site, module, op = self._origin_of(end)
             if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
-                site = self._stored_at(name) or site
+                site = self._storing_line(name) or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
         del reach, thing, node, rounds
-        return self._held_together(tensors, alive)
+        return self._record_of_common_holder(tensors, alive)
 
-    def _held_together(self, tensors: list[torch.Tensor], alive: int) -> Retained | None:
+    def _record_of_common_holder(self, tensors: list[torch.Tensor], alive: int) -> Retained | None:
         """Return a record of the container, or of the function with cached results, that holds many of `tensors`."""
         found: Retained | None = None
         for container, kept in _common_holders(tensors, MIN_LIVE_GRAPHS - self._only_forward):
-            code = _cached_by(container)
+            code = _caching_function(container)
             if code is not None and self._frames.is_user(code):
                 site = site_at(code.co_filename, code.co_firstlineno, code.co_name)
                 return Retained(
-                    code.co_name, "a function whose results are cached", site, self._made_at(kept)[1], alive
+                    code.co_name, "a function whose results are cached", site, self._origin_of(kept)[1], alive
                 )
-            _, name = self._name_of([container])
+            _, name = self._first_named([container])
             held = changes_of(self._frames, name.name, name.key, True, name.code) if name is not None else None
             if found is None or held is not None:
-                module, how = self._made_at(kept)[1], f"a {type(container).__name__}"
-                found = Retained(str(name or ""), how, held, module, alive)
+                made, module, _ = self._origin_of(kept)
+                found = Retained(str(name or ""), f"a {type(container).__name__}", held, module, alive, made=made)
             if held is not None:
                 break  # a list that is recreated each time cannot be the holder
         return found
 
-    def _stored_at(self, name: _Name) -> Site | None:
+    def _storing_line(self, name: _Name) -> Site | None:
         """Return the line that stores the object called `name`."""
         if name.inside and not name.key:
             return None  # lines that add to a list differ from the line that assigns it
         put = changes_of(self._frames, name.name, name.key, True, name.code) if name.inside else None
         return put or assigned_in(self._frames, name.name, name.code)
 
-    def _made_at(self, tensor: torch.Tensor) -> tuple[Site | None, str | None, str]:
+    def _origin_of(self, tensor: torch.Tensor) -> tuple[Site | None, str | None, str]:
         """Return the line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self._context.recorder.log.slice(seq, seq)
@@ -321,7 +323,7 @@ class RetainedGraphs(Tracker):
         name = op_name(entry[2]) if entry[2] is not None else ""
         return self._frames.site(spot_of(entry)), self._modules.place_of(entry[3]), name
 
-    def _name_of(self, things: list[Any]) -> tuple[Any, _Name | None]:
+    def _first_named(self, things: list[Any]) -> tuple[Any, _Name | None]:
         """Return the first of `things` for which the user's code has a name, and the name.
 
         The name is a variable or an attribute that is the object or contains it. Without a name, return the first of
@@ -331,8 +333,12 @@ class RetainedGraphs(Tracker):
         first: tuple[int, _Name] | None = None
         for depth in range(MAX_CONTAINER_DEPTH + 1):
             known = {id(held): (at, key) for held, at, key in reversed(level)}
-            named, before = [*self._variables(known)], first
-            holders = _holders([held for held, _, _ in level]) if not any(at == 0 for (at, _), _ in named) else []
+            named, before = [*self._user_variables(known)], first
+            holders = (
+                _referrers_with_attributes([held for held, _, _ in level])
+                if not any(at == 0 for (at, _), _ in named)
+                else []
+            )
             for _, attributes in holders:
                 for name, value in attributes.items():
                     if id(value) in known and isinstance(name, str):
@@ -353,7 +359,7 @@ class RetainedGraphs(Tracker):
                 break
         return (things[first[0]], first[1]) if first is not None else (things[0], None)
 
-    def _variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
+    def _user_variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
         """Yield the variables of the user's running functions whose values have one of the `known` ids."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
@@ -373,14 +379,14 @@ class _Name:
 
     name: str
     key: str = ""
-    code: Any = None
+    code: CodeType | None = None
     inside: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}[{self.key!r}]" if self.key else self.name
 
 
-def _holders(things: list[object]) -> list[tuple[Any, dict[Any, Any]]]:
+def _referrers_with_attributes(things: list[object]) -> list[tuple[Any, dict[Any, Any]]]:
     """Return the referrers of `things`, each with its attributes if it is an object."""
     found = [h for h in gc.get_referrers(*things) if type(h).__name__ != "frame" and h is not things]
     found = [h for h in found if not _is_namespace(h)]
@@ -390,7 +396,7 @@ def _holders(things: list[object]) -> list[tuple[Any, dict[Any, Any]]]:
     return [(h, names if type(names) is dict else {}) for h, names in zip(found, attributes, strict=True)]
 
 
-def _cached_by(container: object) -> CodeType | None:
+def _caching_function(container: object) -> CodeType | None:
     """Return the code of the function whose cached results are in `container`; ``None`` if it is no such cache."""
     for holder in gc.get_referrers(container) if type(container) is dict else ():
         if type(holder) is _LRU_CACHE_TYPE:
@@ -398,7 +404,7 @@ def _cached_by(container: object) -> CodeType | None:
     return None
 
 
-def _marks(node: torch.autograd.graph.Node) -> set[tuple[int, int]]:
+def _marks_below(node: torch.autograd.graph.Node) -> set[tuple[int, int]]:
     """Return the marks in the graph below `node`, as (round, call)."""
     nodes, seen, marks = [node], {node}, set()
     for one in nodes:  # the list grows during the loop
@@ -424,7 +430,7 @@ def _common_holders(tensors: list[torch.Tensor], enough: int) -> Iterator[tuple[
         things = [thing for thing, _ in level.values()]
         count: dict[int, list[Any]] = {}
         frames: dict[int, list[int]] = {}
-        held = [(holder, mine) for holder, mine in _who_holds(things) if id(holder) not in own_ids]
+        held = [(holder, mine) for holder, mine in _referrers_with_ids(things) if id(holder) not in own_ids]
         own_ids |= {id(things), id(held), *map(id, held)}
         for holder, mine in held:
             if holder is things or type(holder).__name__ == "list_iterator":
@@ -434,7 +440,7 @@ def _common_holders(tensors: list[torch.Tensor], enough: int) -> Iterator[tuple[
             else:
                 for key in mine:
                     count.setdefault(id(holder), [holder, level[key][1], 0])[2] += 1
-        for error, mine in _raised_through([h for h, _ in held if id(h) in frames], frames):
+        for error, mine in _exceptions_holding([h for h, _ in held if id(h) in frames], frames):
             for key in mine:
                 count.setdefault(id(error), [error, level[key][1], 0])[2] += 1
         del held
@@ -461,7 +467,7 @@ def _common_holders(tensors: list[torch.Tensor], enough: int) -> Iterator[tuple[
             break
 
 
-def _who_holds(things: list[object]) -> list[tuple[Any, list[int]]]:
+def _referrers_with_ids(things: list[object]) -> list[tuple[Any, list[int]]]:
     """Return the referrers of `things`, each with the ids of the things that it refers to.
 
     ``gc.get_referrers`` compares every reference in the process with each of `things`. If these are many, one pass over
@@ -478,16 +484,18 @@ def _who_holds(things: list[object]) -> list[tuple[Any, list[int]]]:
     return found
 
 
-def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> list[tuple[BaseException, list[int]]]:
+def _exceptions_holding(
+    frames: list[FrameType], held: Mapping[int, list[int]]
+) -> list[tuple[BaseException, list[int]]]:
     """Return the exceptions whose tracebacks hold finished frames, each with the ids of what these frames hold."""
-    running = {id(one) for one in _running()}
+    running = {id(one) for one in _running_frames()}
     level: list[Any] = [one for one in frames if id(one) not in running]
     mine = {id(one): set(held[id(one)]) for one in level}
     found: list[tuple[BaseException, list[int]]] = []
     for _ in range(MAX_TRACEBACK_FRAMES):
         if not level:
             break
-        above = [pair for pair in _who_holds(level) if isinstance(pair[0], (TracebackType, BaseException))]
+        above = [pair for pair in _referrers_with_ids(level) if isinstance(pair[0], (TracebackType, BaseException))]
         for holder, keys in above:
             mine[id(holder)] = set[int]().union(*(mine[key] for key in keys))
         found += [(holder, sorted(mine[id(holder)])) for holder, _ in above if isinstance(holder, BaseException)]
@@ -495,7 +503,7 @@ def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> l
     return found
 
 
-def _running() -> Iterator[FrameType]:
+def _running_frames() -> Iterator[FrameType]:
     """Yield the running frames of all threads."""
     for frame in sys._current_frames().values():
         one: FrameType | None = frame

@@ -18,7 +18,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -78,29 +78,29 @@ class ScaledGradientTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         #: By id of a parameter.
-        self._pending: dict[int, _Gradient] = {}
+        self._gradients_with_scale: dict[int, _Gradient] = {}
         self._steps: dict[int, _Steps] = {}
 
     def step_begins(self, step: int, inspecting: bool) -> None:
-        if len(self._pending) > MAX_GRADIENTS * MAX_GRADIENTS:  # of optimizers that do not step
-            self._pending.clear()
+        if len(self._gradients_with_scale) > MAX_GRADIENTS * MAX_GRADIENTS:  # of optimizers that do not step
+            self._gradients_with_scale.clear()
 
-    def detached(self) -> None:
-        self._pending.clear()
+    def observing_pauses(self) -> None:
+        self._gradients_with_scale.clear()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        self._note(running)
+        self._note_gradients(running)
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        self._note(running)
+        self._note_gradients(running)
 
-    def _note(self, running: ActiveBackward) -> None:
+    def _note_gradients(self, running: ActiveBackward) -> None:
         """Note some gradients of a call whose loss a scaler multiplied, or forget those to which others were added."""
         if running.kind == "autograd.grad" or running.inside is not None or running.error is not None:
             return
         if running.scale == 1.0:
-            for _, leaf in running.graph.leaves if self._pending else ():
-                self._pending.pop(id(leaf), None)
+            for _, leaf in running.graph.leaves if self._gradients_with_scale else ():
+                self._gradients_with_scale.pop(id(leaf), None)
             return
         with private.measuring():
             count = 0
@@ -110,20 +110,24 @@ class ScaledGradientTracker(Tracker):
                     continue
                 values = grad.detach().view(-1)[:MAX_ELEMENTS].clone()
                 refs = private.tensor_ref(leaf), private.tensor_ref(grad)
-                self._pending[id(leaf)] = _Gradient(*refs, grad._version, values, running.scale, running.spot)
+                self._gradients_with_scale[id(leaf)] = _Gradient(
+                    *refs, grad._version, values, running.scale, running.spot
+                )
                 count += 1
                 if count == MAX_GRADIENTS:
                     return
 
     def optimizer_begins(self, optimizer: object) -> None:
-        if not self._pending:
+        if not self._gradients_with_scale:
             return
         seen = self._context.steps.optimizers.get(id(optimizer))
         held = {id(p): p for p in parameters_of(optimizer)}
-        mine = {key: one for key, one in self._pending.items() if key in held and one.parameter() is held[key]}
+        mine = {
+            key: one for key, one in self._gradients_with_scale.items() if key in held and one.parameter() is held[key]
+        }
         if not mine:
             return
-        self._pending = {key: one for key, one in self._pending.items() if key not in mine}
+        self._gradients_with_scale = {key: one for key, one in self._gradients_with_scale.items() if key not in mine}
         steps = self._steps.get(id(optimizer))
         if steps is None or steps.ref() is not optimizer:
             if len(self._steps) >= MAX_OPTIMIZERS:
@@ -135,15 +139,15 @@ class ScaledGradientTracker(Tracker):
             )
             self._steps[id(optimizer)] = steps
         steps.seen = steps.seen or seen
-        steps.others = steps.others or scaler_frame(sys._getframe()) is not None or _divides(optimizer)
+        steps.others = steps.others or scaler_frame(sys._getframe()) is not None or _may_divide_gradients(optimizer)
         if not steps.others:
             with private.measuring():
-                self._compare(steps, mine, held)
+                self._count_step(steps, mine, held)
 
-    def _compare(self, steps: _Steps, mine: dict[int, _Gradient], held: dict[int, Any]) -> None:
+    def _count_step(self, steps: _Steps, mine: dict[int, _Gradient], held: dict[int, torch.Tensor]) -> None:
         """Count a step, unless one of its gradients is not what its backward call left."""
         for key, one in mine.items():
-            grad: Any = one.grad()
+            grad: torch.Tensor | None = one.grad()
             if grad is None or held[key].grad is not grad or grad._version != one.version:
                 steps.others = True
                 return
@@ -161,9 +165,9 @@ class ScaledGradientTracker(Tracker):
         if capturing():
             return ()
         with private.measuring():
-            return tuple(self._found())
+            return tuple(self._find_records())
 
-    def _found(self) -> Iterator[ScaledGradients]:
+    def _find_records(self) -> Iterator[ScaledGradients]:
         site = self._context.frames.site
         for one in self._steps.values():
             if one.others or one.count < MIN_STEPS or any(fetch(one.changed)):
@@ -174,7 +178,7 @@ class ScaledGradientTracker(Tracker):
             )
 
 
-def _divides(optimizer: object) -> bool:
+def _may_divide_gradients(optimizer: object) -> bool:
     """Return whether an optimizer may divide its gradients itself.
 
     So do those that a scaler gave its factor, those of the script, and hooks.

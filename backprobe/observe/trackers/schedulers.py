@@ -29,7 +29,7 @@ MAX_SCHEDULERS, MAX_OPTIMIZERS, MAX_GROUPS, MAX_PARAMETERS, MAX_METRICS = 64, 64
 #: A rate below this share of the highest is low: three cuts to a tenth.
 LOW_SHARE = 1e-3
 #: Steps of an optimizer, counted by powers of two, in which its line is looked up.
-LOOKED_UP = frozenset((1, 2, 16, 128))
+STEPS_WITH_LOOKUP = frozenset((1, 2, 16, 128))
 #: The least number of steps without a step of the scheduler, or of another optimizer: several batches at least.
 MIN_STEPS = 20
 #: Maximum number of frames of schedulers that are passed on the way to their caller.
@@ -113,31 +113,31 @@ class SchedulerTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
-        self._seen: IdentityMap[_Scheduler] = IdentityMap()
+        self._scheduler_states: IdentityMap[_Scheduler] = IdentityMap()
         self._schedulers: list[_Scheduler] = []
-        self._known: IdentityMap[_Optimizer] = IdentityMap()
+        self._optimizer_states: IdentityMap[_Optimizer] = IdentityMap()
         self._optimizers: list[_Optimizer] = []
-        self._hooks = context.step_hooks(self, after=self._stepped)
+        self._hooks = context.step_hooks(self, after=self._after_step)
         self._thread = threading.get_ident()
-        context.put_back.append(self.detached)
+        context.restorers.append(self.observing_pauses)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = threading.get_ident()
         schedulers.listen(self)
         if self._schedulers:
             self._hooks.attach()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         schedulers.unlisten(self)
 
     # Steps of optimizers: their number is needed in fast-path steps, too
 
-    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        state = self._known.get(optimizer) or self._note_optimizer(optimizer)
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        state = self._optimizer_states.get(optimizer) or self._note_optimizer(optimizer)
         if state is None:
             return
         state.steps += 1
-        if state.steps in LOOKED_UP and (spot := self._frames.spot(sys._getframe(1))) is not None:
+        if state.steps in STEPS_WITH_LOOKUP and (spot := self._frames.spot(sys._getframe(1))) is not None:
             state.spots.add(spot)
         rates = [group["lr"] for group in optimizer.param_groups[:MAX_GROUPS]]
         if len(rates) != len(state.rates) or any(map(is_not, rates, state.rates)):
@@ -169,7 +169,7 @@ class SchedulerTracker(Tracker):
         made = seen.spot if seen is not None and seen.ref() is optimizer else None
         reported = schedulers.reports_steps(optimizer)
         state = _Optimizer(type(optimizer).__name__, weakref.ref(optimizer), refs, reported, made)
-        self._known[optimizer] = state
+        self._optimizer_states[optimizer] = state
         self._optimizers.append(state)
         return state
 
@@ -181,19 +181,21 @@ class SchedulerTracker(Tracker):
         if threading.get_ident() != self._thread:
             return
         try:
-            known = self._seen.get(scheduler)
+            known = self._scheduler_states.get(scheduler)
             if known is None or not known.calls:
-                known = self._first_calls(scheduler, known, frame)
+                known = self._note_first_call(scheduler, known, frame)
             if known is not None:
-                self._count(known, metric)
+                self._count_call(known, metric)
         except Exception as error:
             self._context.events.fault(self, error)
 
-    def _first_calls(self, scheduler: Any, known: _Scheduler | None, frame: FrameType) -> _Scheduler | None:
+    def _note_first_call(
+        self, scheduler: torch.optim.lr_scheduler.LRScheduler, known: _Scheduler | None, frame: FrameType
+    ) -> _Scheduler | None:
         """Note a scheduler, or that it steps for the first time. Returns it if it steps."""
-        caller, method, outer = _caller(frame)
+        caller, method, outer = _calling_frame(frame)
         if known is None:
-            known = self._note(scheduler, caller if method == CONSTRUCTS else None)
+            known = self._note_scheduler(scheduler, caller if method == CONSTRUCTS else None)
         if known is None or method == LOADS:
             return None
         if method == CONSTRUCTS:
@@ -205,11 +207,13 @@ class SchedulerTracker(Tracker):
             self._check_restart(known, scheduler)
         return known
 
-    def _note(self, scheduler: Any, caller: FrameType | None) -> _Scheduler | None:
-        optimizer = _wrapped(scheduler.optimizer)
+    def _note_scheduler(
+        self, scheduler: torch.optim.lr_scheduler.LRScheduler, caller: FrameType | None
+    ) -> _Scheduler | None:
+        optimizer = _unwrapped(scheduler.optimizer)
         if len(self._schedulers) >= MAX_SCHEDULERS:
             return None
-        state = self._known.get(optimizer) or self._note_optimizer(optimizer)
+        state = self._optimizer_states.get(optimizer) or self._note_optimizer(optimizer)
         if state is None:
             return None
         self._hooks.attach()
@@ -221,33 +225,33 @@ class SchedulerTracker(Tracker):
             self._frames.spot(caller) if caller is not None else None,
             schedulers.has_own_step(scheduler),
             *(state.steps, state.changes, len(self._schedulers), done, id(optimizer.param_groups)),
-            period=_period(scheduler),
-            length=_length(scheduler),
-            base=_base(scheduler),
+            period=_cosine_period(scheduler),
+            length=_total_steps(scheduler),
+            base=_base_rate(scheduler),
             mode=str(getattr(scheduler, "mode", "")) if isinstance(scheduler, ReduceLROnPlateau) else "",
             last_steps=state.steps,
         )
         if caller is not None:
             known.loaded = self._loaded_before(scheduler, known)
-        self._seen[scheduler] = known
+        self._scheduler_states[scheduler] = known
         self._schedulers.append(known)
         return known
 
-    def _note_parent(self, outer: Any, caller: FrameType | None) -> None:
+    def _note_parent(self, outer: object, caller: FrameType | None) -> None:
         """Name the scheduler that holds others in their place."""
         spot = self._frames.spot(caller)
         for child in schedulers.children_of(outer):
-            known = self._seen.get(child)
+            known = self._scheduler_states.get(child)
             if known is not None:
                 known.made = spot
 
-    def _loaded_before(self, scheduler: Any, known: _Scheduler) -> _Loaded | None:
+    def _loaded_before(self, scheduler: torch.optim.lr_scheduler.LRScheduler, known: _Scheduler) -> _Loaded | None:
         """Return the rate that the optimizer was loaded with before the scheduler was made, if it was.
 
         A group that was under a schedule before has the rate with which that began.
         """
         seen = self._context.steps.optimizers.get(id(scheduler.optimizer))
-        is_used = known.optimizer.steps or (seen is not None and seen.last >= 0)
+        is_used = known.optimizer.steps or (seen is not None and seen.last_counter >= 0)
         if is_used or any(one.optimizer is known.optimizer for one in self._schedulers):
             return None
         group = scheduler.optimizer.param_groups[0]
@@ -258,7 +262,7 @@ class SchedulerTracker(Tracker):
             return None  # which is the rate that it has set itself
         return _Loaded(rate, float(begin), int(known.state_steps or 0)) if scheduler.last_epoch == -1 else None
 
-    def _check_restart(self, known: _Scheduler, scheduler: Any) -> None:
+    def _check_restart(self, known: _Scheduler, scheduler: torch.optim.lr_scheduler.LRScheduler) -> None:
         """Note whether the optimizer continues from a loaded state, and the scheduler begins at 0."""
         if scheduler.last_epoch != 0 or isinstance(scheduler, ReduceLROnPlateau):
             return
@@ -267,15 +271,15 @@ class SchedulerTracker(Tracker):
             rate, begin = group["lr"], group.get("initial_lr")
             if not (isinstance(rate, float) and isinstance(begin, (int, float)) and isinstance(last[0], float)):
                 return
-            if rate == last[0] or known.groups == id(_wrapped(scheduler.optimizer).param_groups):
+            if rate == last[0] or known.groups == id(_unwrapped(scheduler.optimizer).param_groups):
                 return  # nothing was loaded
-            counted = schedulers.steps_of_state(_wrapped(scheduler.optimizer)) or 0
+            counted = schedulers.steps_of_state(_unwrapped(scheduler.optimizer)) or 0
             done = counted - (known.state_steps or 0) - (known.optimizer.steps - known.at) if counted else 0
             known.loaded = _Loaded(rate, float(begin), int(done))
             known.optimizer.highest = rate  # a new run begins
         known.restarted = True
 
-    def _count(self, known: _Scheduler, metric: float | None) -> None:
+    def _count_call(self, known: _Scheduler, metric: float | None) -> None:
         known.calls += 1
         own = known.optimizer
         if own.steps != known.last_steps:
@@ -289,16 +293,16 @@ class SchedulerTracker(Tracker):
 
     # What is known
 
-    def records(self) -> Iterator[Any]:
+    def records(self) -> Iterator[object]:
         for known in self._schedulers:
-            yield self._schedule(known)
-            yield from self._of_other(known)
+            yield self._schedule_record(known)
+            yield from self._other_optimizer_records(known)
             if len(known.metrics) > 1 and known.optimizer.rates:
-                yield self._plateau(known)
+                yield self._plateau_record(known)
             if known.restarted and known.loaded is not None and known.optimizer.rates:
-                yield self._restart(known, known.loaded)
+                yield self._restart_record(known, known.loaded)
 
-    def _schedule(self, known: _Scheduler) -> ScheduleSeen:
+    def _schedule_record(self, known: _Scheduler) -> ScheduleSeen:
         own, site = known.optimizer, self._frames.site
         made, stepped = site(known.made), site(known.stepped)
         steps = own.steps - known.at
@@ -308,8 +312,8 @@ class SchedulerTracker(Tracker):
             *(known.name, own.name, known.calls, steps),
             *(own.first, own.rate, own.highest, own.low_since if own.rates else None),
             known.period,
-            loop_of_period(self._files(), made, stepped) if turned and made and stepped else None,
-            self._ended_well(),
+            loop_of_period(self._user_files(), made, stepped) if turned and made and stepped else None,
+            self._has_ended_normally(),
             self._may_be_stepped(known, made) if never and made is not None else True,
             *(made, stepped, site(own.made)),
             length=known.length,
@@ -317,7 +321,7 @@ class SchedulerTracker(Tracker):
             returned=returned_at(made) if made is not None and not (stepped and is_step_call(stepped)) else None,
         )
 
-    def _ended_well(self) -> bool:
+    def _has_ended_normally(self) -> bool:
         context = self._context
         return context.whole and context.raised is None and not context.code and context.signal is None
 
@@ -334,16 +338,16 @@ class SchedulerTracker(Tracker):
             return True  # a library steps the optimizer
         spots = {spot for one in self._optimizers for spot in one.spots}
         steps = [one for spot in spots if (one := self._frames.site(spot)) is not None]
-        return may_be_stepped(self._files(), made, steps)
+        return may_be_stepped(self._user_files(), made, steps)
 
-    def _files(self) -> list[str]:
+    def _user_files(self) -> list[str]:
         """Return the user's files, also those that were imported and not reached."""
         imported = [getattr(one, "__file__", None) for one in list(sys.modules.values())]
         frames = self._frames
         mine = {name for name in imported if isinstance(name, str) and frames.is_users_file(name)}
         return sorted(mine | set(frames.users_files()))
 
-    def _of_other(self, known: _Scheduler) -> Iterator[ScheduleOfOther]:
+    def _other_optimizer_records(self, known: _Scheduler) -> Iterator[ScheduleOfOther]:
         own, site = known.optimizer, self._frames.site
         if known.idle < 2 or not own.is_reported:
             return
@@ -356,7 +360,7 @@ class SchedulerTracker(Tracker):
             yield ScheduleOfOther(known.name, own.name, *counts, site(known.made), site(known.stepped), site(one.made))
             return
 
-    def _plateau(self, known: _Scheduler) -> PlateauMetric:
+    def _plateau_record(self, known: _Scheduler) -> PlateauMetric:
         found, own, stepped = known.metrics, known.optimizer, self._frames.site(known.stepped)
         best = min(found) if known.mode == "min" else max(found)
         last = statistics.median(found[-max(1, len(found) // 5) :])
@@ -367,14 +371,14 @@ class SchedulerTracker(Tracker):
             *(self._frames.site(known.made), stepped),
         )
 
-    def _restart(self, known: _Scheduler, loaded: _Loaded) -> ScheduleRestarted:
+    def _restart_record(self, known: _Scheduler, loaded: _Loaded) -> ScheduleRestarted:
         own, site = known.optimizer, self._frames.site
         highest = own.highest if own.steps else loaded.rate
         counts = loaded.done, loaded.rate, loaded.begin, highest, known.first_step
         return ScheduleRestarted(known.name, own.name, *counts, site(known.made), site(known.stepped))
 
 
-def _caller(frame: FrameType) -> tuple[FrameType | None, str, Any]:
+def _calling_frame(frame: FrameType) -> tuple[FrameType | None, str, object]:
     """Return the frame that calls a scheduler, the method that it calls, and the scheduler.
 
     `frame` is that of a method of a scheduler, which another one may have called. ``CONSTRUCTS`` and ``LOADS`` are
@@ -396,7 +400,7 @@ def _caller(frame: FrameType) -> tuple[FrameType | None, str, Any]:
     return at, special or method, outer
 
 
-def _wrapped(optimizer: torch.optim.Optimizer) -> Any:
+def _unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return the optimizer inside wrappers such as that of Accelerate."""
     for _ in range(4):
         inner = getattr(optimizer, "optimizer", None)
@@ -406,18 +410,18 @@ def _wrapped(optimizer: torch.optim.Optimizer) -> Any:
     return optimizer
 
 
-def _period(scheduler: object) -> int:
+def _cosine_period(scheduler: object) -> int:
     period = getattr(scheduler, "T_max", 0) if isinstance(scheduler, CosineAnnealingLR) else 0
     return period if isinstance(period, int) and period > 0 else 0
 
 
-def _length(scheduler: torch.optim.lr_scheduler.LRScheduler) -> int:
+def _total_steps(scheduler: torch.optim.lr_scheduler.LRScheduler) -> int:
     """Return the number of steps that a scheduler is made for; 0 if it has none."""
     names = ("total_steps", "T_max", "total_iters")
     numbers = (vars(scheduler).get(name) for name in names)
     return next((number for number in numbers if isinstance(number, int) and number > 0), 0)
 
 
-def _base(scheduler: torch.optim.lr_scheduler.LRScheduler) -> float:
+def _base_rate(scheduler: torch.optim.lr_scheduler.LRScheduler) -> float:
     rates = getattr(scheduler, "base_lrs", ())
     return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)

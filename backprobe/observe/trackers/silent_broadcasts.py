@@ -15,7 +15,7 @@ gives ``(8, 8)``. It is reported if all of this holds:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...basics.torch_texts import COPIES
 from ...ops import canonical, canonical_names, names_of
 from ...records import SilentBroadcast
 from ...source.frames import CodeLocation
@@ -101,7 +102,7 @@ class SilentBroadcasts(Tracker):
         self._derived.clear()
         self._inserted.clear()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._derived.clear()
         self._inserted.clear()
 
@@ -152,7 +153,7 @@ class SilentBroadcasts(Tracker):
             reduced = name in _LOSSES and op.out.shape != result
             self._derive(op.out, frozenset((key,)), not reduced)
 
-    def _is_meant(self, op: Op, name: str, one: Any, other: Any) -> bool:
+    def _is_meant(self, op: Op, name: str, one: torch.Tensor, other: torch.Tensor) -> bool:
         """Return whether the script, or a model, pairs the elements on purpose."""
         if one.data_ptr() == other.data_ptr() or any(map(self._is_state, (one, other))):
             return True
@@ -201,7 +202,13 @@ class SilentBroadcasts(Tracker):
             self._derive(op.out, origins, False)
 
     def _is_plain_use(
-        self, op: Op, name: str, elementwise: bool, known: dict[int, _Derived], tables: Any, tensors: Any
+        self,
+        op: Op,
+        name: str,
+        elementwise: bool,
+        known: dict[int, _Derived],
+        tables: Iterable[torch.Tensor],
+        tensors: Iterable[torch.Tensor],
     ) -> bool:
         """Return whether an operation uses no property of a table of pairs: which pair an element belongs to."""
         if elementwise:
@@ -235,7 +242,7 @@ class SilentBroadcasts(Tracker):
             return
         self._inserted.put(out, (within,))
 
-    def _is_matched(self, out: Any, tensors: Sequence[torch.Tensor]) -> bool:
+    def _is_matched(self, out: torch.Tensor, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether a tensor into which no dimension was inserted has the shape of `out`: one was inserted to
         match it, and not to make a table of pairs."""
         return any(t.shape == out.shape and self._inserted.get(t) is None for t in tensors)
@@ -259,7 +266,7 @@ class SilentBroadcasts(Tracker):
 
 _READ_FUNCTIONS = frozenset(
     getattr(_Tensor, name)
-    for name in ("__float__", "__int__", "__bool__", "__repr__", "__format__", "__len__", "__array__", "__deepcopy__")
+    for name in ("__float__", "__int__", "__bool__", "__repr__", "__format__", "__len__", "__array__", COPIES)
 )
 
 

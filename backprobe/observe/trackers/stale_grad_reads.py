@@ -9,7 +9,8 @@ for which the mode is pushed anyway.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from ...records import Site, StaleRead
 from ...torch_internals import code_objects, private
@@ -17,6 +18,10 @@ from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .module_hooks import GRADIENT_HOOK_METHODS, registered_at
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.hooks import RemovableHandle
 
 
 class StaleGradReadTracker(Tracker):
@@ -26,8 +31,8 @@ class StaleGradReadTracker(Tracker):
         self._context, self._frames = context, context.frames
         #: The leaves of the running outermost call, by id: ``.grad`` when the call began, as a reference and a version
         #: counter; ``None`` and 0 without a gradient.
-        self._before: dict[int, tuple[weakref.ref[Any] | None, int]] = {}
-        self._handles: list[Any] = []
+        self._grads_at_start: dict[int, tuple[weakref.ref[torch.Tensor] | None, int]] = {}
+        self._handles: list[RemovableHandle] = []
         self._found: dict[Site, StaleRead] = {}
 
     def backward_attaching(self, running: ActiveBackward) -> None:
@@ -36,9 +41,9 @@ class StaleGradReadTracker(Tracker):
         if not recorder.inspecting or running.inside is not None:
             return
         here = recorder.is_here()
-        with private.unseen():
+        with private.disable_function_modes():
             for i, leaf in running.graph.leaves:
-                self._before[id(leaf)] = _state(leaf.grad)
+                self._grads_at_start[id(leaf)] = _state(leaf.grad)
                 if leaf._backward_hooks and here:
                     hooks = leaf._backward_hooks
                     handle = leaf.register_hook(recorder.push)
@@ -49,12 +54,12 @@ class StaleGradReadTracker(Tracker):
 
     def backward_detaching(self, running: ActiveBackward) -> None:
         if running.inside is None:
-            self._before = {}
+            self._grads_at_start = {}
             while self._handles:
                 self._handles.pop().remove()
 
-    def leaf_grad_read(self, tensor: Any, value: object, frame: Any) -> None:
-        before = self._before.get(id(tensor))
+    def leaf_grad_read(self, tensor: torch.Tensor, value: object, frame: FrameType | None) -> None:
+        before = self._grads_at_start.get(id(tensor))
         if before is None or not _is_same(before, _state(value)) or len(self._found) >= 20:
             return
         spot, inner = self._frames.spot(frame), None
@@ -75,9 +80,11 @@ class StaleGradReadTracker(Tracker):
         return tuple(self._found.values())
 
 
-def _state(grad: Any) -> tuple[weakref.ref[Any] | None, int]:
+def _state(grad: Any) -> tuple[weakref.ref[torch.Tensor] | None, int]:
     return (None, 0) if grad is None else (private.tensor_ref(grad), grad._version)
 
 
-def _is_same(one: tuple[weakref.ref[Any] | None, int], other: tuple[weakref.ref[Any] | None, int]) -> bool:
+def _is_same(
+    one: tuple[weakref.ref[torch.Tensor] | None, int], other: tuple[weakref.ref[torch.Tensor] | None, int]
+) -> bool:
     return one[0] is other[0] and one[1] == other[1]

@@ -39,14 +39,14 @@ class _Weight:
     :ivar version: its version counter after the last of these: with any other, something else wrote to it since.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
     version: int
     steps: int = 0
     loads: int = 0
 
 
 #: Steps, loads and version counter of a weight.
-_Mark = tuple[int, int, int]
+_WeightMark = tuple[int, int, int]
 
 
 @dataclass
@@ -57,10 +57,10 @@ class _Model:
     weights: tuple[_Weight, ...]
     states: list[_State] = field(default_factory=list)
 
-    def marks(self) -> tuple[_Mark, ...]:
+    def marks(self) -> tuple[_WeightMark, ...]:
         return tuple((one.steps, one.loads, _version(one)) for one in self.weights)
 
-    def is_at(self, marks: tuple[_Mark, ...]) -> bool:
+    def is_at(self, marks: tuple[_WeightMark, ...]) -> bool:
         """Return whether no step and no load has changed the weights since `marks`."""
         return all((one.steps, one.loads) == mark[:2] for one, mark in zip(self.weights, marks, strict=True))
 
@@ -74,11 +74,11 @@ class _State:
     """
 
     model: _Model
-    ref: weakref.ref[Any]
+    ref: weakref.ref[object]
     spot: CodeLocation
     step: int
-    marks: tuple[_Mark, ...]
-    metadata: weakref.ref[Any] | None = None
+    marks: tuple[_WeightMark, ...]
+    metadata: weakref.ref[object] | None = None
 
     def is_source_of(self, given: object) -> bool:
         """Return whether `given` is the state dict, or a copy of the dict with the same metadata."""
@@ -141,7 +141,7 @@ class _SharedLoad:
 
     model: str
     first: int
-    marks: tuple[_Mark, ...]
+    marks: tuple[_WeightMark, ...]
     same: bool
     assigned: CodeLocation | None
     step: int = -1
@@ -168,67 +168,67 @@ class StateDictTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
         self._models: dict[int, _Model] = {}
-        self._vain: dict[tuple[CodeLocation, int], _VainLoad] = {}
-        self._shared: dict[tuple[CodeLocation, int], _SharedLoad] = {}
-        self._own: dict[tuple[CodeLocation, int], _OwnLoad] = {}
-        self._equal: dict[tuple[CodeLocation, int], _EqualLoad] = {}
+        self._vain_loads: dict[tuple[CodeLocation, int], _VainLoad] = {}
+        self._shared_loads: dict[tuple[CodeLocation, int], _SharedLoad] = {}
+        self._own_loads: dict[tuple[CodeLocation, int], _OwnLoad] = {}
+        self._equal_loads: dict[tuple[CodeLocation, int], _EqualLoad] = {}
         #: The last line that made the tensors of a state dict the parameters of a module.
-        self._assigned: IdentityMap[CodeLocation] = IdentityMap()
+        self._assigning_lines: IdentityMap[CodeLocation] = IdentityMap()
         #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
-        self._held: IdentityMap[tuple[int, int, tuple[_Weight, ...]]] = IdentityMap()
-        self._hooks = context.step_hooks(self, after=self._stepped)
+        self._weights_by_optimizer: IdentityMap[tuple[int, int, tuple[_Weight, ...]]] = IdentityMap()
+        self._hooks = context.step_hooks(self, after=self._after_step)
         self._thread = threading.get_ident()
-        context.put_back.append(self.detached)
+        context.restorers.append(self.observing_pauses)
 
-    def attached(self) -> None:
+    def observing_begins(self) -> None:
         self._thread = threading.get_ident()
         state_dicts.listen(self)
         if self._models:
             self._hooks.attach()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         state_dicts.unlisten(self)
 
     @property
     def _last_step(self) -> int:
         """Return the last step in which an optimizer has stepped."""
-        return max(self._context.steps.coming - 1, 0)
+        return max(self._context.steps.next_forward_step - 1, 0)
 
     def _is_observed(self) -> bool:
         return threading.get_ident() == self._thread and not private.tracing()
 
     # Steps of optimizers: their number and the version counters are needed in fast-path steps, too
 
-    def _stepped(self, optimizer: Any) -> None:
-        with private.unseen():
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        with private.disable_function_modes():
             for one in self._weights_of(optimizer):
                 one.steps += 1
                 one.version = _version(one)
 
-    def _weights_of(self, optimizer: Any) -> tuple[_Weight, ...]:
+    def _weights_of(self, optimizer: torch.optim.Optimizer) -> tuple[_Weight, ...]:
         key = len(optimizer.param_groups), len(self._models)
-        known = self._held.get(optimizer)
+        known = self._weights_by_optimizer.get(optimizer)
         if known is None or known[:2] != key:
             held = ids_held_by(optimizer)
             weights = (one for model in self._models.values() for one in model.weights)
             known = *key, tuple(one for one in weights if id(one.ref()) in held)
-            self._held[optimizer] = known
+            self._weights_by_optimizer[optimizer] = known
         return known[2]
 
     # State dicts that are taken
 
-    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+    def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         if not self._is_observed():
             return
         try:
             spot = self._frames.spot(state_dicts.caller_of(frame))
             if spot is not None:
                 with private.measuring():
-                    self._take(module, state, spot)
+                    self._add_state(module, state, spot)
         except Exception as error:
             self._context.events.fault(self, error)
 
-    def _take(self, module: nn.Module, state: object, spot: CodeLocation) -> None:
+    def _add_state(self, module: nn.Module, state: object, spot: CodeLocation) -> None:
         model = self._models.get(id(module))
         if model is None or model.ref() is not module:
             if len(self._models) >= MAX_MODULES:
@@ -237,13 +237,13 @@ class StateDictTracker(Tracker):
             if not weights:
                 return
             model = self._models[id(module)] = _Model(weakref.ref(module), weights)
-            self._held.clear()
+            self._weights_by_optimizer.clear()
             self._hooks.attach()
         step = self._last_step
         del model.states[: -MAX_STATES + 1]
         model.states.append(_State(model, weakref.ref(state), spot, step, model.marks()))
 
-    def described(self, state: Any, metadata: Any) -> None:
+    def described(self, state: object, metadata: object) -> None:
         for model in self._models.values():
             if model.states and model.states[-1].ref() is state:
                 model.states[-1].metadata = weakref.ref(metadata)
@@ -258,13 +258,13 @@ class StateDictTracker(Tracker):
             spot = self._frames.spot(caller) if caller is not None and self._frames.is_user(caller.f_code) else None
             with private.measuring():
                 own = list(nn.Module.named_parameters(module, remove_duplicate=False))
-                is_own = _is_own(own, state)
+                is_own = _has_own_memory(own, state)
                 if is_own and spot is not None:
                     self._note_vain_load(module, state, spot)
                 elif spot is not None:
                     self._note_equal_load(module, own, state, spot)
                 if assign and spot is not None:
-                    self._assigned[module] = spot
+                    self._assigning_lines[module] = spot
                 elif not assign:
                     self._note_writes(own, state, is_own)
         except Exception as error:
@@ -289,11 +289,11 @@ class StateDictTracker(Tracker):
     def _note_vain_load(self, module: nn.Module, given: object, spot: CodeLocation) -> None:
         states = [one for model in self._models.values() for one in model.states]
         exact = next((one for one in reversed(states) if one.is_source_of(given)), None)
-        found = [exact] if exact is not None else self._copied(module, states, spot)
+        found = [exact] if exact is not None else self._states_of_copies(module, states, spot)
         if not found:
             return
         steps, loaded_over = found[0].changes()
-        held = self._context.steps.held
+        held = self._context.steps.held_parameters
         if not any(id(one.ref) in held for one in found[0].model.weights):  # no optimizer trains the model
             if exact is not None and exact.model.ref() is module and not (steps or loaded_over):
                 self._note_own_load(module, exact, spot)
@@ -301,29 +301,29 @@ class StateDictTracker(Tracker):
         if exact is not None and exact.model.is_at(exact.marks):
             self._note_shared_load(module, exact.model, spot)
         elif steps or loaded_over:
-            known = self._vain.get((spot, id(module)))
+            known = self._vain_loads.get((spot, id(module)))
             if known is not None:
                 known.count += 1
-            elif len(self._vain) < MAX_LOADS:
+            elif len(self._vain_loads) < MAX_LOADS:
                 spots = tuple(dict.fromkeys(one.spot for one in found))
                 when = self._last_step, found[0].step, steps, loaded_over
-                self._vain[spot, id(module)] = _VainLoad(type(module).__name__, *when, spots, exact is not None)
+                self._vain_loads[spot, id(module)] = _VainLoad(type(module).__name__, *when, spots, exact is not None)
 
     def _note_equal_load(
-        self, module: nn.Module, own: list[tuple[str, Any]], given: dict[str, Any], spot: CodeLocation
+        self, module: nn.Module, own: list[tuple[str, torch.nn.Parameter]], given: dict[str, object], spot: CodeLocation
     ) -> None:
         """Note whether new tensors change nothing, though the script keeps a state that was taken before some steps."""
-        known, model = self._equal.get((spot, id(module))), self._models.get(id(module))
+        known, model = self._equal_loads.get((spot, id(module))), self._models.get(id(module))
         if model is None or model.ref() is not module or (known is not None and known.changed):
             return
         kept = next((one for one in reversed(model.states) if one.ref() is not None and one.changes()[0]), None)
         if kept is None and known is None:
             return
-        if known is None and len(self._equal) < MAX_LOADS and kept is not None:
-            known = self._equal[spot, id(module)] = _EqualLoad(
+        if known is None and len(self._equal_loads) < MAX_LOADS and kept is not None:
+            known = self._equal_loads[spot, id(module)] = _EqualLoad(
                 type(module).__name__, self._last_step, kept.step, kept.changes()[0], kept.spot
             )
-        if known is not None and _has_values(own, given):
+        if known is not None and _has_equal_values(own, given):
             known.count += kept is not None
         elif known is not None:
             known.changed = True
@@ -333,14 +333,14 @@ class StateDictTracker(Tracker):
         taken, loaded = self._frames.site(state.spot), self._frames.site(spot)
         if taken is None or loaded is None or (taken.file, taken.line) != (loaded.file, loaded.line):
             return
-        known, now = self._own.get((spot, id(module))), self._last_step
+        known, now = self._own_loads.get((spot, id(module))), self._last_step
         if known is not None:
             known.count += now > known.last
             known.last = now
-        elif len(self._own) < MAX_LOADS:
-            self._own[spot, id(module)] = _OwnLoad(type(module).__name__, now, now)
+        elif len(self._own_loads) < MAX_LOADS:
+            self._own_loads[spot, id(module)] = _OwnLoad(type(module).__name__, now, now)
 
-    def _copied(self, module: nn.Module, states: list[_State], spot: CodeLocation) -> list[_State]:
+    def _states_of_copies(self, module: nn.Module, states: list[_State], spot: CodeLocation) -> list[_State]:
         """Return the states, the last one first, of which `module` may be given a copy of the dict.
 
         None if one of them was just taken: it may be that one.
@@ -356,12 +356,12 @@ class StateDictTracker(Tracker):
         source = model.ref()
         if source is None or (source is not module and (_is_inside(source, module) or _is_inside(module, source))):
             return
-        known = self._shared.get((spot, id(module)))
+        known = self._shared_loads.get((spot, id(module)))
         if known is None:
-            if len(self._shared) < MAX_LOADS:
+            if len(self._shared_loads) < MAX_LOADS:
                 first = type(module).__name__, self._last_step, model.marks()
-                assigned = self._assigned.get(module)
-                self._shared[spot, id(module)] = _SharedLoad(*first, source is module, assigned)
+                assigned = self._assigning_lines.get(module)
+                self._shared_loads[spot, id(module)] = _SharedLoad(*first, source is module, assigned)
             return
         steps = max(one.steps - mark[0] for one, mark in zip(model.weights, known.marks, strict=False))
         if steps:
@@ -370,20 +370,20 @@ class StateDictTracker(Tracker):
 
     def records(self) -> Iterator[StateNotCopied]:
         site = self._frames.site
-        for (spot, _), vain in self._vain.items():
+        for (spot, _), vain in self._vain_loads.items():
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
             yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
-        for (spot, _), equal in self._equal.items():
+        for (spot, _), equal in self._equal_loads.items():
             if equal.count >= MIN_EQUAL_LOADS and not equal.changed:
                 when = equal.first, equal.count, equal.taken_at, equal.steps, False, False
                 taken = self._sites((equal.spot,))
                 yield StateNotCopied(equal.model, *when, taken, True, site(spot), computed=True)
-        for (spot, _), own in self._own.items():
+        for (spot, _), own in self._own_loads.items():
             line = site(spot)
             if own.count >= MIN_OWN_LOADS and line is not None:
                 numbers = own.first, own.count, own.first, own.last - own.first, False
                 yield StateNotCopied(own.model, *numbers, False, (line,), True, line, own=True)
-        for (spot, _), one in self._shared.items():
+        for (spot, _), one in self._shared_loads.items():
             loaded = site(spot)
             if not one.count or loaded is None:
                 continue
@@ -402,41 +402,43 @@ def _version(weight: _Weight) -> int:
     return int(parameter._version) if parameter is not None else -1
 
 
-def _sample(module: nn.Module) -> list[Any]:
+def _sample(module: nn.Module) -> list[torch.Tensor]:
     """Return some of the parameters of a module that are trained, far from each other."""
     found = [p for p in nn.Module.parameters(module) if p.requires_grad and _has_memory(p)]
-    chosen: list[Any] = spread(found, MAX_SAMPLED)
+    chosen: list[torch.Tensor] = spread(found, MAX_SAMPLED)
     return chosen
 
 
-def _has_memory(tensor: Any) -> bool:
+def _has_memory(tensor: torch.Tensor) -> bool:
     return private.is_dense(tensor) and not tensor.is_meta and not tensor.is_inference() and tensor.numel() > 0
 
 
-def _is_own(own: Iterable[tuple[str, Any]], state: dict[str, object]) -> bool:
+def _has_own_memory(own: Iterable[tuple[str, torch.Tensor]], state: dict[str, object]) -> bool:
     """Return whether a state has all parameters that are trained, each in the parameter's own memory.
 
     All parameters count if none is trained, as those of a target network.
     """
     trained = [(name, p) for name, p in own if p.requires_grad] or list(own)
-    return bool(trained) and all(_is_same(p, state.get(name)) for name, p in trained)
+    return bool(trained) and all(_has_same_memory(p, state.get(name)) for name, p in trained)
 
 
-def _has_values(own: list[tuple[str, Any]], state: dict[str, Any]) -> bool:
+def _has_equal_values(own: list[tuple[str, torch.nn.Parameter]], state: dict[str, object]) -> bool:
     """Return whether a state has the values of the sampled parameters. Those on an accelerator are not read."""
     pairs = [(p, state.get(name)) for name, p in own if p.requires_grad and p.is_cpu and _has_memory(p)]
-    compared: list[tuple[Any, Any]] = spread(pairs, MAX_SAMPLED)
+    compared: list[tuple[torch.Tensor, torch.Tensor]] = spread(pairs, MAX_SAMPLED)
     return bool(compared) and all(
-        private.is_plain(given) and given.shape == p.shape and torch.equal(_some(p), _some(given).to(p.dtype))
+        private.is_plain(given)
+        and given.shape == p.shape
+        and torch.equal(_first_elements(p), _first_elements(given).to(p.dtype))
         for p, given in compared
     )
 
 
-def _some(tensor: Any) -> Any:
+def _first_elements(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1)[:MAX_COMPARED_ELEMENTS]
 
 
-def _is_same(parameter: Any, given: Any) -> bool:
+def _has_same_memory(parameter: torch.Tensor, given: Any) -> bool:
     if not (private.is_plain(given) and _has_memory(parameter) and _has_memory(given)):
         return False
     if parameter.data_ptr() != given.data_ptr():

@@ -14,7 +14,7 @@ import os
 import time
 import weakref
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -53,30 +53,30 @@ class MeasurementSchedule:
     """Schedule of one optimizer's measurements."""
 
     def __init__(self, every: int, share: float | None) -> None:
-        self._every, self._share = every, share
+        self._interval, self._share = every, share
         #: The step of the next measurement, and the number of measurements so far.
-        self.next = self.looks = 0
+        self.next = self.measurement_count = 0
         self._cost = 0.0
         self._last: tuple[int, float] | None = None
 
     def due(self, step: int) -> bool:
         return step >= self.next
 
-    def hasten(self) -> None:
+    def measure_early(self) -> None:
         """Schedule the next measurement at the requested interval, whatever it costs."""
         if self._last is not None:
-            self.next = min(self.next, self._last[0] + self._every)
+            self.next = min(self.next, self._last[0] + self._interval)
 
     def measured(self, step: int, seconds: float) -> None:
         """Record that the measurement in `step` took `seconds`, and schedule the next one."""
         now = _clock()
-        self.looks += 1
-        self.next = step + self._every
+        self.measurement_count += 1
+        self.next = step + self._interval
         if self._last is not None and self._share is not None and step > self._last[0]:
             self._cost = seconds if not self._cost else self._cost + 0.3 * (min(seconds, 4 * self._cost) - self._cost)
             alone = max(now - self._last[1] - seconds, 1e-9) / (step - self._last[0])
             rest = math.ceil(self._cost / (self._share * alone))
-            if rest > self._every and self.looks >= UNDELAYED_MEASUREMENTS:
+            if rest > self._interval and self.measurement_count >= UNDELAYED_MEASUREMENTS:
                 self.next = step + rest
         self._last = step, now
 
@@ -84,11 +84,11 @@ class MeasurementSchedule:
 class MeasuredOptimizer(NamedTuple):
     """State of an optimizer: its name, measurement schedule, spectral norms, and interception of backward calls."""
 
-    ref: Any
+    ref: Callable[[], torch.optim.Optimizer | None]
     title: str
-    pace: MeasurementSchedule
+    schedule: MeasurementSchedule
     spectra: Spectra
-    listening: InterceptionPolicy
+    interception: InterceptionPolicy
 
 
 class StatisticsTracker(Tracker):
@@ -101,73 +101,78 @@ class StatisticsTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._own = context, context.events.own
         settings = context.settings
-        self._every = settings.layer_stats
+        self._interval = settings.layer_stats
         self._share = None if settings.budget is None else BUDGET_FRACTION * settings.budget
         #: Known optimizers by id.
-        self._known: dict[int, MeasuredOptimizer] = {}
+        self._optimizers: dict[int, MeasuredOptimizer] = {}
         #: The step before the next step in which an optimizer may be measured.
-        self._soon = -1
+        self._step_before_next = -1
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self._on = False
+        self._is_attached = False
         #: The measured step, its numbers, and the optimizers that are stepping, with the seconds spent before their
         #: steps.
         self._step: int | None = None
         self._numbers = Numbers()
         self._stepping: dict[int, tuple[Parameters, float]] = {}
         #: The measurement of module outputs if the next step is measured, and the seconds spent on it.
-        self._ahead: Activations | None = None
-        self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
+        self._next_outputs: Activations | None = None
+        self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._add_overhead)
         self._spent = 0.0
         self._accumulated = AccumulatedGradients(
-            self._due, context.frames.spot, context.steps.losses.factor, self._fault, self._own.begin, self._took
+            self._optimizers_to_intercept,
+            context.frames.spot,
+            context.steps.losses.factor,
+            self._fault,
+            self._own.begin,
+            self._add_overhead,
         )
         self._noise = NoiseScale()
         #: The previously measured step, whose numbers an accelerator may still be computing.
-        self._sent: tuple[int, Numbers] | None = None
+        self._unread_step: tuple[int, Numbers] | None = None
         #: Names of values, by the quantities and layers that were measured.
         self._names: dict[tuple[tuple[str, ...], ...], tuple[str, ...]] = {}
         self._pid, self._thread = os.getpid(), get_ident()
         self._faults = self._dropped = 0
         #: Whether the next measurement is to be made early, and whether an optimizer is being measured; and how often
         #: an early measurement was requested.
-        self._again = self._looking = False
-        self._hastened = 0
-        context.measure_with(self._look_again)
+        self._measures_early = self._is_measuring = False
+        self._early_requests = 0
+        context.measure_with(self._request_early_measurement)
 
     # Attach and detach
 
-    def attached(self) -> None:
-        self._on, self._thread = True, get_ident()
+    def observing_begins(self) -> None:
+        self._is_attached, self._thread = True, get_ident()
         self._handles = self._handles or [
-            optim.register_optimizer_step_pre_hook(self._before),
-            optim.register_optimizer_step_post_hook(self._after),
+            optim.register_optimizer_step_pre_hook(self._before_optimizer_step),
+            optim.register_optimizer_step_post_hook(self._after_optimizer_step),
         ]
-        if not self._known:
-            self._attach_ahead()
+        if not self._optimizers:
+            self._attach_interceptors()
 
-    def detached(self) -> None:
-        self._on = False
+    def observing_pauses(self) -> None:
+        self._is_attached = False
         while self._handles:
             self._handles.pop().remove()
-        self._detach_ahead()
+        self._detach_outputs()
         self._accumulated.detach()
         self._stepping.clear()
         if os.getpid() == self._pid:
-            self._close()
-            self._hand_on()
+            self._end_measurement()
+            self._read_and_emit()
 
-    def _attach_ahead(self) -> None:
-        self._detach_ahead()
-        self._ahead = self._outputs
-        self._ahead.attach()
+    def _attach_interceptors(self) -> None:
+        self._detach_outputs()
+        self._next_outputs = self._outputs
+        self._next_outputs.attach()
         self._accumulated.attach()
 
-    def _detach_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.detach()
-            self._ahead = None
+    def _detach_outputs(self) -> None:
+        if self._next_outputs is not None:
+            self._next_outputs.detach()
+            self._next_outputs = None
 
-    def _due(self) -> list[tuple[Any, int, bool]]:
+    def _optimizers_to_intercept(self) -> list[tuple[torch.optim.Optimizer, int, bool]]:
         """Return the optimizers that are measured in this step and whose backward calls are intercepted.
 
         :returns: (optimizer, number of its measurements so far, whether the norm after the backward is taken).
@@ -175,14 +180,14 @@ class StatisticsTracker(Tracker):
         step = self._context.steps.index
         if self._faults >= MAX_FAULTS or os.getpid() != self._pid:
             return []
-        due = [(one.ref(), one) for one in self._known.values() if one.pace.due(step)]
+        due = [(one.ref(), one) for one in self._optimizers.values() if one.schedule.due(step)]
         return [
-            (optimizer, looks := one.pace.looks, one.listening.measures(looks))
+            (optimizer, looks := one.schedule.measurement_count, one.interception.measures_norm(looks))
             for optimizer, one in due
-            if optimizer is not None and one.listening.intercepts(one.pace.looks)
+            if optimizer is not None and one.interception.intercepts(one.schedule.measurement_count)
         ]
 
-    def _took(self, mark: Begin, before: float = 0.0) -> None:
+    def _add_overhead(self, mark: Begin, before: float = 0.0) -> None:
         """Count the time since `mark` as overhead of the measurement, and `before` seconds before it."""
         begun, clocked, ran, stalled = mark
         self._spent += self._own.since((begun - before, clocked, ran - before, stalled))
@@ -195,40 +200,53 @@ class StatisticsTracker(Tracker):
         self._faults += 1
         self._context.events.faults.add(type(self).__name__, error)
         if self._faults >= MAX_FAULTS:
-            self._detach_ahead()
+            self._detach_outputs()
 
     # Optimizer hooks
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_optimizer_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if _compiling():
             return
         step = self._context.steps.index
-        if step < self._soon and (early := self._known.get(id(optimizer))) is not None and early.ref() is optimizer:
+        if (
+            step < self._step_before_next
+            and (early := self._optimizers.get(id(optimizer))) is not None
+            and early.ref() is optimizer
+        ):
             return
-        if not self._on or self._faults >= MAX_FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
+        if (
+            not self._is_attached
+            or self._faults >= MAX_FAULTS
+            or os.getpid() != self._pid
+            or get_ident() != self._thread
+        ):
             return
-        if _captures():
+        if _is_capturing():
             return
         mark = self._own.begin()
         try:
-            known = self._known.get(id(optimizer))
+            known = self._optimizers.get(id(optimizer))
             if known is None or known.ref() is not optimizer:
-                self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
-                pace = MeasurementSchedule(self._every, self._share)
+                self._optimizers = {key: one for key, one in self._optimizers.items() if one.ref() is not None}
+                schedule = MeasurementSchedule(self._interval, self._share)
                 known = MeasuredOptimizer(
-                    weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), InterceptionPolicy()
+                    weakref.ref(optimizer), self._title(optimizer), schedule, Spectra(), InterceptionPolicy()
                 )
-                self._known[id(optimizer)] = known
-            accumulation = self._accumulated.take(optimizer)
-            if known.pace.due(step):
+                self._optimizers[id(optimizer)] = known
+            accumulation = self._accumulated.pop_state(optimizer)
+            if known.schedule.due(step):
                 if accumulation is not None:
-                    with private.unseen():
-                        known.listening.record_calls(accumulation.micro.calls, accumulation.is_touched(optimizer))
+                    with private.disable_function_modes():
+                        known.interception.record_calls(
+                            accumulation.micro_batches.calls, accumulation.is_touched(optimizer)
+                        )
                 closure = any(map(callable, (*args[1:], *kwargs.values())))
-                self._begins(optimizer, step, known, None if closure else accumulation)
-            self._plan()
-            if any(one.pace.next == step + 1 for one in self._known.values()):
-                self._attach_ahead()
+                self._begin_measurement(optimizer, step, known, None if closure else accumulation)
+            self._publish_next_step()
+            if any(one.schedule.next == step + 1 for one in self._optimizers.values()):
+                self._attach_interceptors()
         except Exception as error:
             self._fault(error)
         seconds = self._own.since(mark)
@@ -237,11 +255,11 @@ class StatisticsTracker(Tracker):
 
     def _title(self, optimizer: object) -> str:
         """Return a name for an optimizer: its class, with a number if the name is taken."""
-        name, taken = type(optimizer).__name__, {one.title for one in self._known.values()}
+        name, taken = type(optimizer).__name__, {one.title for one in self._optimizers.values()}
         names = [name, *(f"{name}#{i}" for i in range(2, 3 + len(taken)))]
         return next(one for one in names if one not in taken)
 
-    def _begins(
+    def _begin_measurement(
         self,
         optimizer: torch.optim.Optimizer,
         step: int,
@@ -249,101 +267,108 @@ class StatisticsTracker(Tracker):
         accumulation: AccumulationState | None,
     ) -> None:
         if step != self._step:
-            self._close()
+            self._end_measurement()
             self._step = step
             self._context.events.measurement_begins.emit(step)
-            if self._ahead is not None:
+            if self._next_outputs is not None:
                 with private.measuring():
-                    self._numbers = self._ahead.taken()
-                self._detach_ahead()
+                    self._numbers = self._next_outputs.finish_step()
+                self._detach_outputs()
         with private.measuring():
             mine = Parameters(optimizer, known.title, self._numbers, self._context.names.of, accumulation)
             self._stepping[id(optimizer)] = mine, 0.0
-            mine.before(known.spectra if known.pace.looks % COSTLY_INTERVAL == 0 else None)
+            mine.measure_before_step(known.spectra if known.schedule.measurement_count % COSTLY_INTERVAL == 0 else None)
 
-    def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():
             return
-        if not self._stepping or id(optimizer) not in self._stepping or not self._on or os.getpid() != self._pid:
+        if (
+            not self._stepping
+            or id(optimizer) not in self._stepping
+            or not self._is_attached
+            or os.getpid() != self._pid
+        ):
             return
         mark = self._own.begin()
-        self._looking = True
+        self._is_measuring = True
         mine, before = self._stepping.pop(id(optimizer))
-        pace = self._known[id(optimizer)].pace
+        schedule = self._optimizers[id(optimizer)].schedule
         try:
             with private.measuring():
-                mine.after()
-                scale = self._context.steps.losses.scaler
+                mine.measure_after_step()
+                scale = self._context.steps.losses.current_scale
                 if scale is not None:
                     self._numbers.add("loss_scale", ["GradScaler"], [scale])
             if self._context.steps.index != self._step and not self._stepping:
-                self._close()
+                self._end_measurement()
         except Exception as error:
             self._fault(error)
-        self._accumulated.take(optimizer)  # calls made by a closure
+        self._accumulated.pop_state(optimizer)  # calls made by a closure
         spent, self._spent = self._spent, 0.0
-        step = self._step if self._step is not None else pace.next
-        pace.measured(step, before + spent + self._own.since(mark))
-        if self._ahead is None and pace.next == step + 1:
-            self._attach_ahead()
-        self._looking = False
-        self._plan()
+        step = self._step if self._step is not None else schedule.next
+        schedule.measured(step, before + spent + self._own.since(mark))
+        if self._next_outputs is None and schedule.next == step + 1:
+            self._attach_interceptors()
+        self._is_measuring = False
+        self._publish_next_step()
 
-    def _look_again(self) -> None:
+    def _request_early_measurement(self) -> None:
         """Request the next measurement as early as the interval allows: a value is an alarm if it persists."""
-        if self._hastened < MAX_HASTENED:
-            self._again = True
-            self._hastened += 1
-            if not self._looking:
-                self._plan()
+        if self._early_requests < MAX_HASTENED:
+            self._measures_early = True
+            self._early_requests += 1
+            if not self._is_measuring:
+                self._publish_next_step()
 
-    def _plan(self) -> None:
+    def _publish_next_step(self) -> None:
         """Publish the step of the next measurement, which must not take the fast path, as its loss is needed."""
-        if self._again:
-            self._again = False
-            for one in self._known.values():
-                one.pace.hasten()
-        self._soon = min((self._next_measurement(by, one.pace) for by, one in self._known.items()), default=0) - 1
-        self._context.measure_at(self._soon + 1)
+        if self._measures_early:
+            self._measures_early = False
+            for one in self._optimizers.values():
+                one.schedule.measure_early()
+        self._step_before_next = (
+            min((self._next_measurement(by, one.schedule) for by, one in self._optimizers.items()), default=0) - 1
+        )
+        self._context.measure_at(self._step_before_next + 1)
 
-    def _next_measurement(self, by: int, pace: MeasurementSchedule) -> int:
+    def _next_measurement(self, by: int, schedule: MeasurementSchedule) -> int:
         """Return the step of an optimizer's next measurement.
 
         While the optimizer steps, this is the earliest possible step: the steps between may take the fast path.
         """
-        return pace.next if by not in self._stepping or self._step is None else self._step + self._every
+        return schedule.next if by not in self._stepping or self._step is None else self._step + self._interval
 
     def step_ended(self, step: Step) -> None:
-        if step.index == self._step and not self._stepping and not _captures():
-            self._close()
+        if step.index == self._step and not self._stepping and not _is_capturing():
+            self._end_measurement()
 
     # Results
 
-    def _close(self) -> None:
+    def _end_measurement(self) -> None:
         """End the measurement of the current step, and begin to copy its numbers."""
         step, numbers = self._step, self._numbers
         self._step, self._numbers = None, Numbers()
-        if self._ahead is None:
+        if self._next_outputs is None:
             self._accumulated.detach()
         if step is None:
             return
         with private.measuring():
             numbers.send()
-        self._hand_on()
-        self._sent = step, numbers
-        if numbers.there:
-            self._hand_on()
+        self._read_and_emit()
+        self._unread_step = step, numbers
+        if numbers.all_on_host:
+            self._read_and_emit()
 
-    def _hand_on(self) -> None:
-        if self._sent is None:
+    def _read_and_emit(self) -> None:
+        if self._unread_step is None:
             return
-        (step, numbers), self._sent = self._sent, None
+        (step, numbers), self._unread_step = self._unread_step, None
         with private.measuring():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
-            self._noise.put(found)
+            self._noise.replace_quantities(found)
             factors = found.get("clip_factor", {})
-            for one in self._known.values():
-                one.listening.found(factors.get(one.title, 1.0))
+            for one in self._optimizers.values():
+                one.interception.note_clip_factor(factors.get(one.title, 1.0))
         if found:
             self._emit_measured(step, found)
         self._context.events.measurement_ended.emit(step)
@@ -364,7 +389,7 @@ class StatisticsTracker(Tracker):
             values = array(
                 "f", (min(max(v, -MAX_ABSOLUTE_VALUE), MAX_ABSOLUTE_VALUE) if v - v == 0.0 else v for v in each)
             )
-        self._context.hand_on(Measured(step, names, values[:MAX_VALUES_PER_STEP]))
+        self._context.deliver_statistics(Measured(step, names, values[:MAX_VALUES_PER_STEP]))
 
     def unseen(self) -> list[Unseen]:
         if self._dropped <= 0:
@@ -372,7 +397,7 @@ class StatisticsTracker(Tracker):
         return [Unseen("statistics", self._dropped, f"a step holds {MAX_VALUES_PER_STEP} of them", hides=False)]
 
 
-def _captures() -> bool:
+def _is_capturing() -> bool:
     """Return whether a CUDA graph is being captured: our operations would become part of it."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 

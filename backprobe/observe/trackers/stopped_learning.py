@@ -22,7 +22,7 @@ import torch
 from ...basics.torch_texts import UNREDUCED, UNREDUCED_INDICES
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
-from ...source.calls import calls_of_method
+from ...source.calls import calls_of_method, constructions
 from ...source.frames import CodeLocation
 from ...source.roots import clean_path
 from ...torch_internals import code_objects, private
@@ -61,14 +61,14 @@ class _StopReason(NamedTuple):
 
 
 @dataclass
-class _MissingSince:
+class _MissingParameter:
     """A parameter that a line no longer reaches.
 
     :ivar call, recorded, step: of the first call without it: its number, the number of recorded calls until then, its
         step. ``counts``: calls of its module until then. ``evaluated``: its module was put in evaluation mode since the
         previous call.
-    :ivar beside: a parameter that the line still reaches, and the calls of its module.
-    :ivar judged: the reason, determined while the model was alive: it may be gone when the script ends.
+    :ivar reached_parameter: a parameter that the line still reaches, and the calls of its module.
+    :ivar reason: the reason, determined while the model was alive: it may be gone when the script ends.
     """
 
     leaf: LeafTensor
@@ -76,27 +76,27 @@ class _MissingSince:
     recorded: int
     step: int
     counts: tuple[int, int]
-    beside: tuple[LeafTensor, tuple[int, int]] | None
+    reached_parameter: tuple[LeafTensor, tuple[int, int]] | None
     evaluated: bool
-    judged: _StopReason | None = None
+    reason: _StopReason | None = None
 
 
 @dataclass
 class _Line:
-    """The backward calls of one line: all calls, and recorded ones."""
+    """The backward calls of one line: all calls, recorded ones, and recorded ones in a row with the same layout."""
 
     calls: int = 0
     recorded: int = 0
-    same: int = 0
-    live: LiveLayout | None = None
+    calls_of_layout: int = 0
+    layout: LiveLayout | None = None
     leaves: dict[int, LeafTensor] = field(default_factory=dict)
-    away: dict[int, _MissingSince] = field(default_factory=dict)
+    missing: dict[int, _MissingParameter] = field(default_factory=dict)
     #: By id of a leaf: the largest number of calls without it before it was reached again.
-    gaps: dict[int, int] = field(default_factory=dict)
+    longest_gaps: dict[int, int] = field(default_factory=dict)
     #: Ids of the outermost modules that were in training mode in the last recorded call.
     training: frozenset[int] = frozenset()
     #: The number of calls at which the reasons are determined again.
-    judges: int = 0
+    next_reason_check: int = 0
 
 
 @dataclass
@@ -104,24 +104,25 @@ class _FrozenGroup:
     """References to the tensors that one line froze in one step, and to those that have been thawed since."""
 
     tensors: set[weakref.ref[torch.Tensor]] = field(default_factory=set)
-    back: set[weakref.ref[torch.Tensor]] = field(default_factory=set)
+    thawed: set[weakref.ref[torch.Tensor]] = field(default_factory=set)
 
 
 @dataclass
 class _FrozenTensor:
-    """A tensor whose ``requires_grad`` was turned off, with ``together``, the tensors frozen by the same line and step.
+    """A tensor whose ``requires_grad`` was turned off, with ``group``, the tensors frozen by the same line and step.
 
-    ``indirectly``: by a library's code. ``beside``: the function around it that evaluates, saves or inspects a model.
-    ``again``: the same line had frozen it before, and it had been thawed in between. ``back``: it has been thawed.
+    ``is_by_library``: by a library's code. ``evaluating_function``: the function around it that evaluates, saves or
+    inspects a model. ``was_frozen_before``: the same line had frozen it before, and it had been thawed in between.
+    ``is_thawed``: it has been thawed.
     """
 
     ref: weakref.ref[torch.Tensor]
     spot: CodeLocation | None
-    together: _FrozenGroup
-    indirectly: bool
-    beside: CodeType | None = None
-    again: bool = False
-    back: bool = False
+    group: _FrozenGroup
+    is_by_library: bool
+    evaluating_function: CodeType | None = None
+    was_frozen_before: bool = False
+    is_thawed: bool = False
 
 
 class StoppedLearningTracker(Tracker):
@@ -130,41 +131,41 @@ class StoppedLearningTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._modules = context, context.names, context.modules
         self._lines: dict[Any, _Line] = {}
-        self._frozen: dict[int, _FrozenTensor] = {}
+        self._frozen_tensors: dict[int, _FrozenTensor] = {}
         #: The current step, and the tensors that were frozen in it, by line.
-        self._freezing: tuple[int, dict[CodeLocation | None, _FrozenGroup]] = (0, {})
+        self._frozen_in_step: tuple[int, dict[CodeLocation | None, _FrozenGroup]] = (0, {})
         #: The user's functions in which backward calls are made.
-        self._around: set[CodeType] = set()
+        self._backward_functions: set[CodeType] = set()
         #: Line and step of the last call.
-        self._latest: tuple[CodeLocation | None, int] = (None, 0)
-        self._looks = 0
+        self._last_call: tuple[CodeLocation | None, int] = (None, 0)
+        self._inspection_count = 0
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: FrameType) -> None:
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         """Record the line that froze a parameter, or that a frozen parameter was thawed."""
         if not on:
-            if len(self._frozen) > 100_000 or not tensor.requires_grad:
+            if len(self._frozen_tensors) > 100_000 or not tensor.requires_grad:
                 return
             mine = frame.f_code.co_filename == code_objects.MODULE_FILE or self._names.frames.is_user(frame.f_code)
             spot = self._names.frames.spot(frame)
-            before = self._frozen.get(id(tensor))
-            again = before is not None and before.ref() is tensor and before.back and before.spot == spot
-            if self._freezing[0] != self._context.steps.index:
-                self._freezing = self._context.steps.index, {}
-            together = self._freezing[1].setdefault(spot, _FrozenGroup())
+            before = self._frozen_tensors.get(id(tensor))
+            again = before is not None and before.ref() is tensor and before.is_thawed and before.spot == spot
+            if self._frozen_in_step[0] != self._context.steps.index:
+                self._frozen_in_step = self._context.steps.index, {}
+            together = self._frozen_in_step[1].setdefault(spot, _FrozenGroup())
             together.tensors.add(ref := private.tensor_ref(tensor))
             beside = self._evaluating_function(frame)
-            self._frozen[id(tensor)] = _FrozenTensor(ref, spot, together, not mine, beside, again)
+            self._frozen_tensors[id(tensor)] = _FrozenTensor(ref, spot, together, not mine, beside, again)
             return
-        known = self._frozen.get(id(tensor))
+        known = self._frozen_tensors.get(id(tensor))
         if known is not None and known.ref() is tensor:
-            known.back = True
-            known.together.back.add(known.ref)
+            known.is_thawed = True
+            known.group.thawed.add(known.ref)
 
     def _evaluating_function(self, frame: FrameType) -> CodeType | None:
         """Return the user's function around `frame` whose name says that it does not train, if there is one."""
-        return next((code for code in self._users(frame) if _EVALUATING_FUNCTION.fullmatch(code.co_name)), None)
+        return next((code for code in self._user_codes(frame) if _EVALUATING_FUNCTION.fullmatch(code.co_name)), None)
 
-    def _users(self, frame: FrameType | None) -> Iterator[CodeType]:
+    def _user_codes(self, frame: FrameType | None) -> Iterator[CodeType]:
         while frame is not None:
             if self._names.frames.is_user(frame.f_code):
                 yield frame.f_code
@@ -190,19 +191,23 @@ class StoppedLearningTracker(Tracker):
             if len(self._lines) > 100:
                 return
             line = self._lines[running.spot] = _Line()
-            self._around.update(self._users(sys._getframe()))
+            self._backward_functions.update(self._user_codes(sys._getframe()))
         line.calls += 1
         line.recorded += 1
-        self._latest = running.spot, recorded.step
-        live, training, line.training = running.live, line.training, self._training()
-        if live is line.live:
-            line.same += 1
-            if line.away and line.same == CALLS_BEFORE_INSPECTION and self._looks < MAX_INSPECTIONS:
-                self._looks += 1
-                self._context.look_closely(recorded.step + 2)
+        self._last_call = running.spot, recorded.step
+        live, training, line.training = running.live, line.training, self._training_roots()
+        if live is line.layout:
+            line.calls_of_layout += 1
+            if (
+                line.missing
+                and line.calls_of_layout == CALLS_BEFORE_INSPECTION
+                and self._inspection_count < MAX_INSPECTIONS
+            ):
+                self._inspection_count += 1
+                self._context.inspect_until(recorded.step + 2)
             self._update_reasons(line)
             return
-        line.live, line.same = live, 1
+        line.layout, line.calls_of_layout = live, 1
         before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
         counts = self._modules.counts
         other = next((leaf for key, leaf in line.leaves.items() if key in before), None)
@@ -212,93 +217,102 @@ class StoppedLearningTracker(Tracker):
             owner = leaf.owner() if leaf.owner is not None else None
             evaluated = owner is not None and not owner.training and id(leaf.root) in training
             at = line.calls, line.recorded, recorded.step
-            line.away[key] = _MissingSince(leaf, *at, counts(leaf.owner), beside, evaluated)
-            line.judges = 0
-        for key in line.away.keys() & line.leaves.keys():
-            line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
+            line.missing[key] = _MissingParameter(leaf, *at, counts(leaf.owner), beside, evaluated)
+            line.next_reason_check = 0
+        for key in line.missing.keys() & line.leaves.keys():
+            line.longest_gaps[key] = max(line.longest_gaps.get(key, 0), line.calls - line.missing.pop(key).call)
         self._update_reasons(line)
 
-    def _training(self) -> frozenset[int]:
+    def _training_roots(self) -> frozenset[int]:
         roots = ((id(root), root.ref()) for root in self._modules.roots)
         return frozenset(number for number, module in roots if module is not None and module.training)
 
     def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
         """Return records of the parameters that stopped learning, grouped by line and reason."""
-        groups: dict[Any, list[_MissingSince]] = {}
+        groups: dict[Any, list[_MissingParameter]] = {}
         for spot, line in self._lines.items():
-            for key, away in line.away.items():
-                gone = line.calls - away.call + 1
-                least, share = max(MIN_MISSING_CALLS, 3 * line.gaps.get(key, 0)), MIN_MISSING_FRACTION * away.call
-                if away.call <= MIN_MISSING_CALLS or gone < max(least, min(share, MIN_CALLS_AFTER_CUT)):
+            for key, missing in line.missing.items():
+                missing_calls = line.calls - missing.call + 1
+                min_missing_calls, share = (
+                    max(MIN_MISSING_CALLS, 3 * line.longest_gaps.get(key, 0)),
+                    MIN_MISSING_FRACTION * missing.call,
+                )
+                if missing.call <= MIN_MISSING_CALLS or missing_calls < max(
+                    min_missing_calls, min(share, MIN_CALLS_AFTER_CUT)
+                ):
                     continue
-                judged = self._reason_of(away, line) if away.leaf.ref() is not None else away.judged
+                judged = self._stop_reason(missing, line) if missing.leaf.ref() is not None else missing.reason
                 if any(key in other.leaves for other in self._lines.values()) or judged is None:
                     continue
                 why, site, leaf, holders = judged
                 # An optimizer that holds it went on stepping: training was not simply over.
-                if not any(one.step >= away.step + MIN_MISSING_CALLS - 1 for one in holders):
+                if not any(one.step >= missing.step + MIN_MISSING_CALLS - 1 for one in holders):
                     continue
-                if why != "cut" and gone < share:
+                if why != "cut" and missing_calls < share:
                     continue
-                groups.setdefault((spot, why, site), []).append(replace(away, leaf=leaf))
+                groups.setdefault((spot, why, site), []).append(replace(missing, leaf=leaf))
         found = []
         for (spot, reason, site), mine in groups.items():
             if reason:
                 names = tuple(self._names.leaves.name(one.leaf) for one in mine)
                 failed = self._names.frames.site(spot)
                 found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
-        return (*found, *self._unreduced())
+        return (*found, *self._unreduced_records())
 
     def _update_reasons(self, line: _Line) -> None:
         """Determine why parameters are missing, while their models exist. The intervals grow, so it costs little."""
-        if not line.away or line.calls < line.judges:
+        if not line.missing or line.calls < line.next_reason_check:
             return
-        line.judges = line.calls + 1 + (line.calls - max(away.call for away in line.away.values())) // 4
-        for key, away in line.away.items():
+        line.next_reason_check = (
+            line.calls + 1 + (line.calls - max(missing.call for missing in line.missing.values())) // 4
+        )
+        for key, missing in line.missing.items():
             # A parameter that comes and goes (a randomly dropped layer) must be missing for longer than ever before.
-            if away.leaf.ref() is not None and line.calls - away.call + 1 >= 3 * line.gaps.get(key, 0):
-                away.judged = self._reason_of(away, line)
+            if missing.leaf.ref() is not None and line.calls - missing.call + 1 >= 3 * line.longest_gaps.get(key, 0):
+                missing.reason = self._stop_reason(missing, line)
 
-    def _reason_of(self, away: _MissingSince, line: _Line) -> _StopReason | None:
+    def _stop_reason(self, missing: _MissingParameter, line: _Line) -> _StopReason | None:
         """Return why a parameter is missing; ``None`` if no optimizer holds it."""
-        holders = self._holders(away.leaf)
+        holders = self._optimizers_holding(missing.leaf)
         if not holders:
             return None
         holder = max(holders, key=lambda one: one.step)
-        other = self._replacement(away.leaf, line)
+        other = self._replacing_parameter(missing.leaf, line)
         if other is not None:
             return _StopReason("replaced", self._names.frames.site(holder.spot), other, holders)
-        if _is_replaced(away.leaf):
-            return _StopReason("removed", self._names.frames.site(holder.spot), away.leaf, holders)
-        return _StopReason(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, holders)
+        if _is_replaced(missing.leaf):
+            return _StopReason("removed", self._names.frames.site(holder.spot), missing.leaf, holders)
+        return _StopReason(*self._freeze_or_cut(missing, line.recorded - missing.recorded + 1), missing.leaf, holders)
 
-    def _unreduced(self) -> list[Unreduced]:
-        """Return the parameters that DDP waited for, if the script ended with DDP's error about unused parameters."""
-        spot, step = self._latest
+    def _unreduced_records(self) -> list[Unreduced]:
+        """Return records of parameters that DDP waited for, if the script ended with its error about unused ones."""
+        spot, step = self._last_call
         line = self._lines.get(spot)
         if self._context.raised is None or UNREDUCED not in str(self._context.raised) or line is None:
             return []
         leaves, frames = self._names.leaves, self._names.frames
-        waited = self._waited_for(str(self._context.raised))
+        waited = self._parameters_in_error(str(self._context.raised))
         if waited:
             step = max(self._context.steps.index - 1, 0)
         else:
-            waited = [leaf for leaf in leaves.beside(line.leaves.values()) if id(leaf) not in line.leaves]
+            waited = [leaf for leaf in leaves.of_same_models(line.leaves.values()) if id(leaf) not in line.leaves]
         groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[LeafTensor]] = {}
         for leaf in waited:
             if not (leaf.reached or leaf.requires_grad):
                 continue
             tensor = leaf.ref()
-            frozen = self._frozen.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
+            frozen = self._frozen_tensors.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
             site = frames.site(frozen.spot) if frozen is not None and frozen.ref() is tensor else None
             choices = () if site is not None else tuple(leaves.choices(leaf))
             groups.setdefault((site, choices, bool(leaf.reached)), []).append(leaf)
+        wrapped = constructions(frames, "DistributedDataParallel")
+        wrapper = wrapped[0] if len(wrapped) == 1 else None
         return [
-            Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
+            Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before, wrapper)
             for (site, choices, before), mine in groups.items()
         ]
 
-    def _waited_for(self, error: str) -> list[LeafTensor]:
+    def _parameters_in_error(self, error: str) -> list[LeafTensor]:
         """Return the parameters whose numbers DDP's error gives; none if it cannot be told which they are.
 
         The numbers count the parameters that required a gradient when DDP was set up, in the order of ``parameters()``:
@@ -319,12 +333,12 @@ class StoppedLearningTracker(Tracker):
             return []
         return [leaf for number in map(int, found[1].split()) if (leaf := trained[number]) is not None]
 
-    def _holders(self, leaf: LeafTensor) -> tuple[SeenOptimizer, ...]:
+    def _optimizers_holding(self, leaf: LeafTensor) -> tuple[SeenOptimizer, ...]:
         """Return the optimizers that hold a parameter."""
         number, optimizers = id(leaf.ref()), self._context.steps.optimizers.values()
         return tuple(one for one in optimizers if (r := one.refs.get(number)) and r() is not None)
 
-    def _replacement(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
+    def _replacing_parameter(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
         """Return the parameter of the same name in another model of the same class that the line reaches instead.
 
         :returns: ``None`` if there is none, or if an optimizer holds it.
@@ -338,53 +352,63 @@ class StoppedLearningTracker(Tracker):
                 and one.root is not leaf.root
                 and mine == (one.path, one.shape, one.root.class_name)
             ):
-                return None if self._holders(one) else one
+                return None if self._optimizers_holding(one) else one
         return None
 
-    def _reason(self, away: _MissingSince, gone: int) -> tuple[str, Site | None]:
-        leaf, frames = away.leaf, self._names.frames
+    def _freeze_or_cut(self, missing: _MissingParameter, missing_calls: int) -> tuple[str, Site | None]:
+        """Return why a line does not reach a parameter of the model any more, and the line that causes it.
+
+        :returns: an empty reason if the parameter was frozen on purpose, or is gone.
+        """
+        leaf, frames = missing.leaf, self._names.frames
         tensor = leaf.ref()
         if tensor is None:
             return "", None
-        frozen = self._frozen.get(id(tensor))
+        frozen = self._frozen_tensors.get(id(tensor))
         if not tensor.requires_grad:
             if frozen is None or frozen.ref() is not tensor:  # frozen in an unrecorded step
-                lines = freezes(frames) if self._shared(away, gone - 1) else []
+                lines = freezes(frames) if self._is_module_shared(missing, missing_calls - 1) else []
                 return ("frozen", lines[0]) if len(lines) == 1 else ("", None)
-            aside = frozen.beside is not None and frozen.beside not in self._around
-            meant = not (frozen.indirectly or aside or frozen.again)
-            if meant and not self._restored_in_part(leaf, frozen) and not self._shared(away, gone):
+            is_in_evaluation = (
+                frozen.evaluating_function is not None and frozen.evaluating_function not in self._backward_functions
+            )
+            is_intended = not (frozen.is_by_library or is_in_evaluation or frozen.was_frozen_before)
+            if (
+                is_intended
+                and not self._is_partly_thawed(leaf, frozen)
+                and not self._is_module_shared(missing, missing_calls)
+            ):
                 return "", None
             return "frozen", frames.site(frozen.spot)
-        if away.evaluated:
+        if missing.evaluated:
             at = {site for site, *_ in calls_of_method(frames, "eval")}
             return "evaluated", at.pop() if len(at) == 1 else None
-        calls, quiet = self._calls_since(leaf, away.counts)
+        calls, calls_without_grad_mode = self._calls_since(leaf, missing.counts)
         if calls or self._modules.counts(leaf.owner) == (0, 0):  # never called: its other methods run
             return "cut", None
-        evaluated = self._calls_since(*away.beside)[1] if away.beside is not None else 0
-        if quiet - evaluated > gone / 2:
-            return "quiet", self._modules.turned_off(leaf.owner)
+        evaluated = self._calls_since(*missing.reached_parameter)[1] if missing.reached_parameter is not None else 0
+        if calls_without_grad_mode - evaluated > missing_calls / 2:
+            return "quiet", self._modules.turned_off(leaf.owner, has_learned=True)
         return "uncalled", None  # another module, or an earlier output, is used instead
 
     def _calls_since(self, leaf: LeafTensor, then: tuple[int, int]) -> tuple[int, int]:
         """Return the numbers of calls of a parameter's module since `then`, with gradient mode on and off."""
-        calls, quiet = self._modules.counts(leaf.owner)
-        return calls - then[0], quiet - then[1]
+        calls, calls_without_grad_mode = self._modules.counts(leaf.owner)
+        return calls - then[0], calls_without_grad_mode - then[1]
 
-    def _shared(self, away: _MissingSince, gone: int) -> bool:
+    def _is_module_shared(self, missing: _MissingParameter, missing_calls: int) -> bool:
         """Return whether the parameter's module is called more often since it was frozen.
 
         This happens if the script uses it both as a model to train and as a frozen one.
         """
-        calls, before = self._calls_since(away.leaf, away.counts)[0], away.counts[0]
-        return before > 0 and calls * away.recorded >= SHARED_MODULE_RATIO * before * gone
+        calls, before = self._calls_since(missing.leaf, missing.counts)[0], missing.counts[0]
+        return before > 0 and calls * missing.recorded >= SHARED_MODULE_RATIO * before * missing_calls
 
-    def _restored_in_part(self, leaf: LeafTensor, frozen: _FrozenTensor) -> bool:
+    def _is_partly_thawed(self, leaf: LeafTensor, frozen: _FrozenTensor) -> bool:
         """Return whether `leaf` was frozen together with its whole model, another part of which was thawed again."""
         reached = self._names.leaves.reached()
         mine = {one.ref for one in reached if one.root is leaf.root and one.ref() is not None}
-        return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)
+        return mine <= frozen.group.tensors and not mine.isdisjoint(frozen.group.thawed)
 
 
 def _is_replaced(leaf: LeafTensor) -> bool:

@@ -52,7 +52,7 @@ class StraightThroughTracker(Tracker):
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._forget()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
@@ -83,7 +83,7 @@ class StraightThroughTracker(Tracker):
             if name == _SUB and all(t.requires_grad for t in tensors):
                 self._differences.put(op.out, private.tensor_ref(tensors[1]))
 
-    def _check(self, op: Op, tensors: list[Any]) -> None:
+    def _check(self, op: Op, tensors: list[torch.Tensor]) -> None:
         """Note a comparison of a result with the values, without their graph, that got its gradient."""
         for one, other in (tensors, tensors[::-1]):
             step = self._results.get(one)

@@ -6,7 +6,6 @@ Steps 0, 1, 2, 5, 10, 20, 50, ... are recorded, because a pass over a tensor cos
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
@@ -106,7 +105,7 @@ def due(step: int) -> bool:
     return step in (0, 1, 2, 5)
 
 
-def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSeen | None:
+def seen(name: str, kind: str, module: str, step: int, tensor: torch.Tensor | None) -> TensorSeen | None:
     """Return a record of the values of `tensor`, or of the part that this process holds.
 
     :returns: ``None`` if it is not a dense tensor of real floats with values.
@@ -118,7 +117,7 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
         return None
     if not tensor.numel() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
-    with private.unseen(), private.unnoticed(), torch.no_grad():
+    with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
         try:
             wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
             values = tensor.detach().to(wide).to("cpu")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +21,9 @@ from ...torch_internals.saved_by_nodes import attention_settings, class_targets,
 from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    from ...torch_internals.walk import LiveGraph
 
 #: The most backward calls that are compared, and the least of one offset that count.
 MAX_CALLS, MIN_CALLS = 16, 3
@@ -65,10 +68,10 @@ class TokenTargetTracker(Tracker):
         if not losses:
             return
         self._calls += 1
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             self._compare(running.graph, losses)
 
-    def _compare(self, graph: Any, losses: list[int]) -> None:
+    def _compare(self, graph: LiveGraph, losses: list[int]) -> None:
         names = graph.plan.names
         sequences = [
             ids for i, name in enumerate(names) if name == _LOOKUP and (ids := _sequence(graph.nodes[i])) is not None
@@ -102,7 +105,7 @@ class TokenTargetTracker(Tracker):
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and not private.hands_off(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
+    return tensor.is_cpu and not private.is_unsafe_to_read(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
 
 
 def _sequence(node: object) -> torch.Tensor | None:
@@ -111,7 +114,7 @@ def _sequence(node: object) -> torch.Tensor | None:
     return ids if ids is not None and ids.dim() == 2 and _is_readable(ids) else None
 
 
-def _positions_of(loss: Any) -> tuple[int, int, int] | None:
+def _positions_of(loss: torch.autograd.graph.Node | None) -> tuple[int, int, int] | None:
     """Return which positions of its sequence the scores of a loss are: the first, how many, and of how many.
 
     ``None`` if no slice between the scores and the loss left positions out.

@@ -42,7 +42,7 @@ class UnregisteredPlace:
     site: Site | None
     filled: Site | None = None
     names: list[str] = field(default_factory=list)
-    leaves: list[weakref.ref[Any]] = field(default_factory=list)
+    leaves: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
 
 
 class UnregisteredParameters(Tracker):
@@ -50,7 +50,7 @@ class UnregisteredParameters(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
-        self._found: dict[tuple[Any, ...], UnregisteredPlace] = {}
+        self._found: dict[tuple[object, ...], UnregisteredPlace] = {}
 
     def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
         """Record the parameters of a called module that does not belong to the outermost module around it.
@@ -60,10 +60,10 @@ class UnregisteredParameters(Tracker):
         trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not trainable or len(self._found) > 100:
             return
-        place = self._place(parent.root, module)
+        place = self._find_place(parent.root, module)
         if place is None:
             site = self._frames.site(spot)
-            found_place = self._at(
+            found_place = self._place_at(
                 (site,), UnregisteredPlace(parent.root, parent.path or "", "", "a place that was not found", site)
             )
             if found_place.leaves and not any(r() is p for r in found_place.leaves for _, p in trainable):
@@ -75,7 +75,7 @@ class UnregisteredParameters(Tracker):
             made = UnregisteredPlace(
                 parent.root, path, attribute, how, given(cls, attribute), filled_at(cls, attribute)
             )
-            found_place = self._at((id(parent.root), path, attribute), made)
+            found_place = self._place_at((id(parent.root), path, attribute), made)
             prefix = f"{attribute}{key}"
         for name, p in trainable:
             self._add(found_place, f"{prefix}.{name}", p)
@@ -85,9 +85,9 @@ class UnregisteredParameters(Tracker):
         if len(self._found) > 100:
             return
         for root in self._modules.roots:
-            place, made = self._place(root, tensor), False
+            place, made = self._find_place(root, tensor), False
             if place is None:
-                place, made = self._place(root, tensor, made=True), True
+                place, made = self._find_place(root, tensor, made=True), True
             if place is None:
                 continue
             owner, cls, attribute, how, key = place
@@ -101,7 +101,9 @@ class UnregisteredParameters(Tracker):
             how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
             path = clean_path_of(root, owner)
             made_at = given(cls, attribute)
-            found_place = self._at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, made_at))
+            found_place = self._place_at(
+                (id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, made_at)
+            )
             self._add(found_place, f"{attribute}{key}", tensor)
             return
 
@@ -117,10 +119,10 @@ class UnregisteredParameters(Tracker):
             return
         path = clean_path_of(root, owner)
         how = "what was made from a parameter that nobody holds (a cast, a view, a product)"
-        found_place = self._at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, site))
+        found_place = self._place_at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, site))
         self._add(found_place, f"{attribute}{key}", tensor)
 
-    def _at(self, key: tuple[object, ...], new: UnregisteredPlace) -> UnregisteredPlace:
+    def _place_at(self, key: tuple[object, ...], new: UnregisteredPlace) -> UnregisteredPlace:
         return self._found.setdefault(key, new)
 
     def _add(self, found_place: UnregisteredPlace, name: str, tensor: torch.Tensor) -> None:
@@ -128,7 +130,7 @@ class UnregisteredParameters(Tracker):
             found_place.names.append(name)
             found_place.leaves.append(private.tensor_ref(tensor))
 
-    def _place(self, root: RootModule, thing: object, made: bool = False) -> _Place | None:
+    def _find_place(self, root: RootModule, thing: object, made: bool = False) -> _Place | None:
         """Return the place that holds `thing`, or with `made`, a tensor computed from it; ``None`` if there is none."""
         module = root.ref()
         if module is None:
@@ -139,16 +141,16 @@ class UnregisteredParameters(Tracker):
                     continue
                 for how, key, item in _items(value):
                     if made:
-                        if is_a(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
+                        if is_a(item, torch.Tensor) and item.grad_fn is not None and _is_computed_from(item, thing):
                             return path, type(owner), attribute, how, key
                     elif item is thing:
                         return path, type(owner), attribute, how, key
-                    elif is_a(item, nn.Module) and (inside := _holds(item, thing)) is not None:
+                    elif is_a(item, nn.Module) and (inside := _path_in(item, thing)) is not None:
                         return path, type(owner), attribute, how, key + inside
         return None
 
     def records(self) -> tuple[Stray, ...]:
-        held = self._context.steps.listed
+        held = self._context.steps.optimized_parameters
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
         for found_place in self._found.values():
@@ -172,12 +174,12 @@ _SETUP_METHODS = frozenset({"__init__", "__post_init__", "setup", "build", "rese
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
-def _made_from(item: object, leaf: object) -> bool:
+def _is_computed_from(item: object, leaf: object) -> bool:
     """Return whether a few ops computed `item` from `leaf` alone. Values that a forward stored have a larger graph."""
     return leaves_of([item], limit=8).keys() == {id(leaf)}
 
 
-def _holds(module: nn.Module, thing: object) -> str | None:
+def _path_in(module: nn.Module, thing: object) -> str | None:
     """Return the path of `thing` in `module`: a dot and the name of a parameter, or an empty string for a module.
 
     :returns: ``None`` if `module` does not contain `thing`.

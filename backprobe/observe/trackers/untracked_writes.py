@@ -7,9 +7,9 @@ read.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -42,31 +42,31 @@ class UntrackedWriteTracker(Tracker):
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
         #: How many times each line exposed a tensor's memory.
-        self._exposures: dict[Any, int] = {}
+        self._exposures: dict[object, int] = {}
 
     def op_inspected(self, op: Op) -> None:
         if op.after != op.before:
             # A normalization updates its statistics without a version change, and its backward does not read them.
             kind = kind_of(op.func)
             own = kind[1] if type(kind) is tuple else ()
-            self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
+            self._prints.add_inputs([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
 
     def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         spot = self._frames.spot(frame)
         times = self._exposures[spot] = self._exposures.get(spot, 0) + 1
         if self._context.recorder.inspecting or times <= ALWAYS_FINGERPRINTED or not times & (times - 1):
-            self._prints.given(tensor, private.next_sequence_nr(), spot)
+            self._prints.add_exposed(tensor, private.next_sequence_nr(), spot)
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         if self._prints:
-            self._from_outside(running, frame)
+            self._record_outside_writes(running, frame)
         for i in running.graph.plan.normalising:
-            self._statistics(i, running)
+            self._record_statistics_writes(i, running)
         writes = self._writes.silent
         if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < MAX_RECORDS:
-            self._through_data(running, writes, frame)
+            self._record_data_writes(running, writes, frame)
 
-    def _statistics(self, i: int, running: ActiveBackward) -> None:
+    def _record_statistics_writes(self, i: int, running: ActiveBackward) -> None:
         """Record running statistics that a later call in train mode changed.
 
         The backward of a normalization in eval mode reads them.
@@ -81,10 +81,10 @@ class UntrackedWriteTracker(Tracker):
                 named = names_of_storage(where[0], self._names.modules)
                 known = self._names.modules.full_name(*named) if isinstance(named, tuple) else f"its saved {name}"
                 layout = running.live.layout(self._names)
-                self._add(known, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+                self._add_record(known, write.op, self._frames.site(write.spot), layout.nodes[i], running)
                 return
 
-    def _through_data(self, running: ActiveBackward, writes: Any, frame: Any) -> None:
+    def _record_data_writes(self, running: ActiveBackward, writes: deque[Write], frame: FrameType) -> None:
         """Record saved tensors that were written to through ``.data``."""
         layout = running.live.layout(self._names)
         for i, name, write in untracked_writes(running.graph.nodes, running.graph.seqs, writes):
@@ -94,16 +94,16 @@ class UntrackedWriteTracker(Tracker):
                 if isinstance(named, tuple)
                 else variable_of(write.storage, frame, self._frames) or f"its saved {name}"
             )
-            self._add(tensor, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+            self._add_record(tensor, write.op, self._frames.site(write.spot), layout.nodes[i], running)
         writes.clear()
 
-    def _from_outside(self, running: ActiveBackward, frame: FrameType) -> None:
+    def _record_outside_writes(self, running: ActiveBackward, frame: FrameType) -> None:
         """Record saved tensors whose memory was written to from outside torch."""
         prints, graph = self._prints, running.graph
-        with private.unseen():
+        with private.disable_function_modes():
             for i, seq in enumerate(graph.seqs):
                 for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
-                    found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
+                    found = prints.find_changed(tensor, seq) if tensor.layout is torch.strided else None
                     if found is None or len(self._found) >= MAX_RECORDS:
                         continue
                     arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
@@ -114,13 +114,13 @@ class UntrackedWriteTracker(Tracker):
                         site = written_through(given, self._frames)
                     called = variable_of(tensor.untyped_storage().data_ptr(), frame, self._frames)
                     node = running.live.layout(self._names).nodes[i]
-                    self._add(called or f"its saved {name}", "", site or given, node, running)
+                    self._add_record(called or f"its saved {name}", "", site or given, node, running)
         prints.clear()
 
     def records(self) -> tuple[SilentWrite, ...]:
         return tuple(self._found)
 
-    def _add(self, tensor: str, op: str, written: Site | None, node: Node, running: ActiveBackward) -> None:
+    def _add_record(self, tensor: str, op: str, written: Site | None, node: Node, running: ActiveBackward) -> None:
         seen = SilentWrite(
             tensor,
             op,

@@ -22,17 +22,18 @@ MAX_PARAMETERS = 10_000
 class _Sizes:
     """Tiny updates of a parameter relative to it: how many were measured, the largest, the first and the last.
 
-    :ivar since: the step of the first one, if larger ones came before.
+    :ivar since: the step of the first one, if larger ones came before; ``until``: the step of the last one.
     """
 
     since: int = 0
+    until: int = 0
     count: int = 0
     largest: float = 0.0
     first: list[float] = field(default_factory=list)
     last: deque[float] = field(default_factory=lambda: deque(maxlen=COMPARED))
 
-    def add(self, ratio: float) -> None:
-        self.count += 1
+    def add(self, ratio: float, step: int) -> None:
+        self.count, self.until = self.count + 1, step
         self.largest = max(self.largest, ratio)
         self.last.append(ratio)
         if len(self.first) < COMPARED:
@@ -62,7 +63,7 @@ class UpdateSizeTracker(Tracker):
                 if sizes is None and len(tiny) < MAX_PARAMETERS:
                     sizes = tiny[p.name] = _Sizes(step.index if p.name in moved else 0)
                 if sizes is not None:
-                    sizes.add(ratio)
+                    sizes.add(ratio, step.index)
             elif p.name in tiny or p.name not in moved:
                 tiny.pop(p.name, None)
                 moved.add(p.name)
@@ -70,4 +71,4 @@ class UpdateSizeTracker(Tracker):
     def records(self) -> Iterator[TinyUpdates]:
         for name, sizes in self._tiny.items():
             first, last = max(sizes.first), max(sizes.last)
-            yield TinyUpdates(name, sizes.count, sizes.largest, first, last, sizes.since)
+            yield TinyUpdates(name, sizes.count, sizes.largest, first, last, sizes.since, sizes.until)

@@ -7,7 +7,7 @@ known. A gradient that is still there when the next call begins is part of that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -83,47 +83,47 @@ class HandUpdateTracker(Tracker):
         self._context = context
         self._leaves: list[_Leaf] = []
         #: The leaves that were compared last.
-        self._chosen: list[LeafTensor] = []
+        self._sampled_leaves: list[LeafTensor] = []
         #: The ids of the leaves, by themselves and by the addresses of their memory.
         self._weights: dict[int, int] = {}
         self._is_over = self._has_optimizer = False
         #: The numbers of calls, of updates, and of calls that gave gradients after which no weight had moved.
-        self._calls = self._updates = self._quiet = 0
+        self._call_count = self._updates = self._quiet = 0
         #: The ids of the leaves that the last recorded call reached.
-        self._reached: set[int] = set()
+        self._reached_leaves: set[int] = set()
         #: The number of updates that climb; whether there were others, or calls that reached other leaves; and the
         #: factor of the gradient in the last update.
         self._climbing, self._others, self._rate = 0, False, 0.0
         #: The number of updates in a row that used gradients again; whether an update has used the present ones.
         self._reusing, self._is_used = 0, False
         #: The lines that read gradients, until there is an update.
-        self._reads: set[CodeLocation] = set()
+        self._gradient_reads: set[CodeLocation] = set()
         self._loss: str | None = None
-        self._updated: CodeLocation | None = None
+        self._updating_line: CodeLocation | None = None
         self._backward: CodeLocation | None = None
 
     # Events of backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
-        if running.inside is not None or running.kind == "autograd.grad" or not self._begins():
+        if running.inside is not None or running.kind == "autograd.grad" or not self._before_backward():
             return
         leaves = {id(leaf) for leaf in running.live.named.values()}
         if not self._leaves:
             self._choose(running.live.named.values())
-        self._others = self._others or (bool(self._reached) and leaves != self._reached)
-        self._reached = leaves
+        self._others = self._others or (bool(self._reached_leaves) and leaves != self._reached_leaves)
+        self._reached_leaves = leaves
         loss = _loss_of(running.starts) if running.arguments.get("gradient") is None else ""
         self._loss = loss if self._loss in (None, loss) else ""
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
-        self._begins()
+        self._before_backward()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is None and running.kind != "autograd.grad":
-            self._ended(running.spot)
+            self._after_backward(running.spot)
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
-        self._ended(spot)
+        self._after_backward(spot)
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         self._forget()
@@ -135,30 +135,30 @@ class HandUpdateTracker(Tracker):
         self._leaves, self._is_used = [], False
         self._weights.clear()
 
-    def _begins(self) -> bool:
+    def _before_backward(self) -> bool:
         """Look at the weights before a backward call. Returns whether this call and later ones are to be checked."""
         if self._is_over:
             return False
-        self._calls += 1
-        self._has_optimizer = not self._context.steps.alone
+        self._call_count += 1
+        self._has_optimizer = not self._context.steps.no_optimizer_seen
         if self._leaves:
             with private.measuring():
-                self._look()
-        self._is_over = self._has_optimizer or self._calls > MAX_CALLS or self._updates >= MAX_UPDATES
+                self._compare_weights()
+        self._is_over = self._has_optimizer or self._call_count > MAX_CALLS or self._updates >= MAX_UPDATES
         if self._is_over:
             self._forget()
         return not self._is_over
 
-    def _choose(self, leaves: Any) -> None:
+    def _choose(self, leaves: Iterable[LeafTensor]) -> None:
         with private.measuring():
             able = [leaf for leaf in leaves if (p := leaf.ref()) is not None and _can_sample(p)]
-            self._chosen = spread(able, MAX_LEAVES)
-            for leaf in self._chosen:
+            self._sampled_leaves = spread(able, MAX_LEAVES)
+            for leaf in self._sampled_leaves:
                 tensor: Any = leaf.ref()
                 self._leaves.append(_Leaf(leaf, _sample(tensor)))
                 self._weights[id(tensor)] = self._weights[tensor.untyped_storage().data_ptr()] = id(tensor)
 
-    def _ended(self, spot: CodeLocation | None) -> None:
+    def _after_backward(self, spot: CodeLocation | None) -> None:
         if self._is_over or not self._leaves:
             return
         self._backward = spot
@@ -175,10 +175,10 @@ class HandUpdateTracker(Tracker):
 
     # Comparison
 
-    def _look(self) -> None:
+    def _compare_weights(self) -> None:
         """Compare the weights with those after the last call."""
-        update, moved = self._update()
-        is_kept = all(map(_is_kept, self._leaves))
+        update, moved = self._find_update()
+        is_kept = all(map(_has_unchanged_gradient, self._leaves))
         if not moved:
             self._quiet += any(one.gradient is not None and bool(one.gradient.any()) for one in self._leaves)
             self._is_used = self._is_used and is_kept
@@ -194,7 +194,7 @@ class HandUpdateTracker(Tracker):
         else:
             self._others = True
 
-    def _update(self) -> tuple[_Update | None, bool]:
+    def _find_update(self) -> tuple[_Update | None, bool]:
         """Return the update, if weights have moved by multiples of their gradients; and whether any has moved."""
         rates, elements, moved, whole = list[float](), 0, 0, True
         is_multiple = True
@@ -209,7 +209,7 @@ class HandUpdateTracker(Tracker):
                 whole = whole and (one.gradient is None or not one.gradient.any())
                 continue
             moved += 1
-            rate = _factor(now - before, one.gradient, float(before.norm()) * torch.finfo(tensor.dtype).eps)
+            rate = _gradient_factor(now - before, one.gradient, float(before.norm()) * torch.finfo(tensor.dtype).eps)
             if rate is None:
                 is_multiple = False
                 continue
@@ -227,7 +227,7 @@ class HandUpdateTracker(Tracker):
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         for tensor in written if self._weights else ():
             if self._is_weight(tensor):
-                self._updated = self._context.frames.spot(frame) or self._updated
+                self._updating_line = self._context.frames.spot(frame) or self._updating_line
 
     def _is_weight(self, tensor: torch.Tensor) -> bool:
         if id(tensor) in self._weights:
@@ -235,40 +235,40 @@ class HandUpdateTracker(Tracker):
         if not private.is_plain(tensor) or tensor.layout is not torch.strided:
             return False
         try:
-            with private.unseen(), private.unnoticed():
+            with private.disable_function_modes(), private.hide_ops():
                 return tensor.untyped_storage().data_ptr() in self._weights
         except (RuntimeError, NotImplementedError):  # a tensor without memory
             return False
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         if id(tensor) in self._weights:
-            self._updated = self._context.frames.spot(frame) or self._updated
+            self._updating_line = self._context.frames.spot(frame) or self._updating_line
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
-        if self._weights and not (put or self._updates) and len(self._reads) < MAX_READS:
+        if self._weights and not (put or self._updates) and len(self._gradient_reads) < MAX_READS:
             spot = self._context.frames.spot(frame)
             if spot is not None:
-                self._reads.add(spot)
+                self._gradient_reads.add(spot)
 
     # Records
 
     def records(self) -> tuple[GradientUse | ClimbingUpdates, ...]:
-        if self._has_optimizer or not self._context.steps.alone:
+        if self._has_optimizer or not self._context.steps.no_optimizer_seen:
             return ()
         site = self._context.frames.site
         if self._reusing >= MIN_REUSING_UPDATES:
-            return (GradientUse("", "by-hand", 0, site(self._updated), site(self._backward)),)
+            return (GradientUse("", "by-hand", 0, site(self._updating_line), site(self._backward)),)
         if self._quiet >= MIN_QUIET_CALLS and not self._updates:
-            ran = {(line.file, line.line) for line in map(site, self._reads) if line is not None}
+            ran = {(line.file, line.line) for line in map(site, self._gradient_reads) if line is not None}
             lines = [line for line in rebound_updates(self._context.frames) if (line.file, line.line) in ran]
             return tuple(GradientUse("", "rebound", 0, line, site(self._backward)) for line in lines)
         if self._climbing < MIN_CLIMBING_UPDATES or self._others or not self._loss:
             return ()
-        names = tuple(map(self._context.names.leaves.name, self._chosen))
+        names = tuple(map(self._context.names.leaves.name, self._sampled_leaves))
         if len(names) < MIN_CLIMBING_PARAMETERS:
             return ()
         counts = self._climbing, self._rate
-        return (ClimbingUpdates(names, self._loss, *counts, site(self._updated), site(self._backward)),)
+        return (ClimbingUpdates(names, self._loss, *counts, site(self._updating_line), site(self._backward)),)
 
 
 def _can_sample(tensor: Any) -> bool:
@@ -290,7 +290,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
     return sample
 
 
-def _factor(change: torch.Tensor, gradient: torch.Tensor | None, rounding: float) -> float | None:
+def _gradient_factor(change: torch.Tensor, gradient: torch.Tensor | None, rounding: float) -> float | None:
     """Return the factor of the gradient that gives the change of a weight; ``None`` if it is no multiple of it.
 
     :param rounding: the norm of what rounding may add.
@@ -302,7 +302,7 @@ def _factor(change: torch.Tensor, gradient: torch.Tensor | None, rounding: float
     return factor if rest <= MAX_REST * size + 4 * rounding < size else None
 
 
-def _is_kept(one: _Leaf) -> bool:
+def _has_unchanged_gradient(one: _Leaf) -> bool:
     """Return whether the gradient of the last backward call is there, and unchanged."""
     tensor = one.leaf.ref()
     if one.gradient is None or tensor is None:
@@ -313,7 +313,7 @@ def _is_kept(one: _Leaf) -> bool:
     return torch.equal(_sample(gradient), one.gradient) and bool(one.gradient.any())
 
 
-def _loss_of(starts: Sequence[Any]) -> str:
+def _loss_of(starts: Sequence[torch.autograd.graph.Node]) -> str:
     """Return the name of the node of the loss if it measures an error; empty otherwise."""
     if len(starts) != 1 or starts[0] is None:
         return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from ...torch_internals.measure import is_float, nonzero_rows
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
-from ..ledger.observed_steps import OBSERVATION_INTERVAL, is_in_row
+from ..ledger.observed_steps import OBSERVATION_INTERVAL, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -41,7 +40,7 @@ class _Weight:
         first step of those looks.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
     leaf: LeafTensor
     owner: str
     zeros: torch.Tensor
@@ -62,7 +61,7 @@ class ZeroRowTracker(Tracker):
         self._context = context
         self._weights: dict[int, _Weight] = {}
         #: Leaves that are no weights of such layers.
-        self._others: set[int] = set()
+        self._ignored_leaves: set[int] = set()
         #: The first step of the next window, and the step of the last look.
         self._window, self._looked = 0, -1
 
@@ -70,7 +69,7 @@ class ZeroRowTracker(Tracker):
         step = self._context.steps.index
         if running.inside is not None or running.kind == "autograd.grad" or not self._is_due(step):
             return
-        if recorded.raised is not None or recorded.trouble:
+        if recorded.raised is not None or recorded.has_trouble:
             return
         with private.measuring():
             if step >= self._window:
@@ -78,28 +77,28 @@ class ZeroRowTracker(Tracker):
                 for one in self._weights.values():
                     one.alive = torch.zeros(len(one.zeros), dtype=torch.bool)
             for _, leaf in running.graph.leaves:
-                if id(leaf) in self._others or leaf.grad is None:
+                if id(leaf) in self._ignored_leaves or leaf.grad is None:
                     continue
                 weight = self._weight(leaf)
                 if weight is not None and weight.alive is not None:
-                    self._look(weight, leaf, step, running.spot)
+                    self._check_rows(weight, leaf, step, running.spot)
 
     def _is_due(self, step: int) -> bool:
         """Return whether to look at the gradients of a recorded step: the intervals between looks grow."""
-        if not is_in_row(step) and step < self._looked + step // OBSERVATION_INTERVAL:
+        if not is_observed_step(step) and step < self._looked + step // OBSERVATION_INTERVAL:
             return False
         self._looked = step
         return True
 
-    def _weight(self, leaf: Any) -> _Weight | None:
+    def _weight(self, leaf: torch.Tensor) -> _Weight | None:
         known = self._weights.get(id(leaf))
         if known is not None and known.ref() is leaf:
             return known
         named = self._context.names.leaves.known(leaf)
         owner = named.owner() if named is not None and named.owner is not None else None
         if named is None or not _is_weight(owner, leaf) or len(self._weights) >= MAX_WEIGHTS:
-            if len(self._others) < 100 * MAX_WEIGHTS:
-                self._others.add(id(leaf))
+            if len(self._ignored_leaves) < 100 * MAX_WEIGHTS:
+                self._ignored_leaves.add(id(leaf))
             return None
         nothing = torch.zeros(len(leaf), dtype=torch.int64)
         dead = torch.zeros(len(leaf), dtype=torch.bool)
@@ -109,7 +108,7 @@ class ZeroRowTracker(Tracker):
         self._weights[id(leaf)] = made
         return made
 
-    def _look(self, one: _Weight, leaf: Any, step: int, spot: CodeLocation | None) -> None:
+    def _check_rows(self, one: _Weight, leaf: torch.Tensor, step: int, spot: CodeLocation | None) -> None:
         grad = leaf.grad
         if not (grad.is_cpu and private.is_readable(grad)) or len(grad) != len(one.zeros) or leaf._backward_hooks:
             return
@@ -145,7 +144,7 @@ class ZeroRowTracker(Tracker):
                 )
 
 
-def _is_weight(owner: Any, leaf: Any) -> bool:
+def _is_weight(owner: nn.Module | None, leaf: torch.Tensor) -> bool:
     """Return whether a leaf is the weight of a layer with a row for each output, and can be read here."""
     if not isinstance(owner, LAYERS) or id(owner.weight) != id(leaf) or not private.is_readable(leaf):
         return False

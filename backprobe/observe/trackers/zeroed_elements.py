@@ -4,8 +4,9 @@ Note [Elements that are frozen by zeros]: an element is frozen if a backward cal
 which then was zero when the optimizer had stepped: a hook of the parameter, or a line after the call, set it to zero.
 So the tracker reads the gradient twice: when it reaches the parameter's hooks (or when the call is over), and when the
 optimizer has stepped. A parameter whose gradient only happens to have zeros, as that of an embedding, has them at both
-looks. An element counts if its gradient was zero at all looks from the first such one on, and its weight changed in the
-step and was not put back before the next backward call.
+looks. Elements that a hook's mask sets to zero are frozen, too: Note [Masks of hooks]. An element counts if its
+gradient was zero at all looks from the first such one on, and its weight changed in the step and was not put back
+before the next backward call.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,10 +30,14 @@ from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
 from ..ledger.changes import is_measurable
-from ..ledger.observed_steps import is_in_row
+from ..ledger.observed_steps import is_observed_step
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+from .hook_masks import mask_of
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 #: The least steps in which frozen elements must have moved.
 MIN_LOOKS = 3
@@ -50,10 +55,11 @@ ROUNDING = 1e-5
 
 
 @dataclass
-class _Examined:
+class _ParameterState:
     """A parameter whose gradient has zeros that may come from the script.
 
     :ivar received: the elements of which the last backward call gave a gradient that is not zero; ``None`` if unknown.
+    :ivar given: the last gradient before the only hook of the parameter; ``mask``: what that hook may multiply it by.
     :ivar before: the weights before the step; ``after``: with the elements that moved, until it is known whether the
         script puts them back.
     :ivar frozen: the elements that the script set to zero, and that were zero at all looks since. ``releases``: how
@@ -61,13 +67,16 @@ class _Examined:
     :ivar rows: the rows whose gradient was zero at all looks since then. ``start``: the weights at the first one.
     :ivar line: the line that set elements to zero since the last backward call; ``lines``: all such lines so far.
     :ivar first, last, looks: the steps in which frozen elements moved. ``restored``: the script puts weights back.
+    :ivar is_inferred: some elements are frozen by a mask, and got no gradient.
     """
 
     leaf: LeafTensor
-    ref: weakref.ref[Any]
-    optimizer: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
+    optimizer: weakref.ref[torch.optim.Optimizer]
     seen: SeenOptimizer | None = None
     received: torch.Tensor | None = None
+    given: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
     before: torch.Tensor | None = None
     after: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
     frozen: torch.Tensor | None = None
@@ -80,8 +89,9 @@ class _Examined:
     looks: int = 0
     releases: int = 0
     restored: bool = False
+    is_inferred: bool = False
     decays: set[str] = field(default_factory=set)
-    hooks: tuple[Any, ...] = ()
+    hooks: tuple[object, ...] = ()
     line: CodeLocation | None = None
     lines: set[CodeLocation] = field(default_factory=set)
     stepped: CodeLocation | None = None
@@ -99,30 +109,35 @@ class ZeroedElementTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
-        self._examined: dict[int, _Examined] = {}
-        self._handles: list[Any] = []
+        self._states: dict[int, _ParameterState] = {}
+        self._handles: list[RemovableHandle] = []
         #: After a backward call, by the id of a gradient and by the address of its memory: the id of the parameter.
-        #: ``_versions``: by id of the parameter, the id of its gradient and its version.
-        self._grads: dict[int, int] = {}
-        self._versions: dict[int, tuple[int, int]] = {}
+        #: ``_gradient_versions``: by id of the parameter, the id of its gradient and its version.
+        self._parameter_by_gradient: dict[int, int] = {}
+        self._gradient_versions: dict[int, tuple[int, int]] = {}
         #: Parameters whose gradients were written since then; by the id of a gradient, the line that set it.
-        self._written: set[int] = set()
-        self._set: dict[int, CodeLocation] = {}
+        self._written_parameters: set[int] = set()
+        self._assigned_gradients: dict[int, CodeLocation] = {}
 
     # Backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
-        self._forget()
-        if running.inside is not None or running.kind == "autograd.grad" or not is_in_row(self._context.steps.index):
+        self._forget_backward()
+        if (
+            running.inside is not None
+            or running.kind == "autograd.grad"
+            or not is_observed_step(self._context.steps.index)
+        ):
             return
         with private.measuring():
-            self._see_restored()
+            self._check_restored()
             for i, leaf in running.graph.leaves:
-                if (leaf._backward_hooks or _after_hooks(leaf)) and is_measurable(leaf):
-                    self._intercept(leaf, running.graph.nodes[i])
+                if (leaf._backward_hooks or _post_accumulate_hooks_of(leaf)) and is_measurable(leaf):
+                    self._register_hook(leaf, running.graph.nodes[i])
 
-    def _see_restored(self) -> None:
-        for one in self._examined.values():
+    def _check_restored(self) -> None:
+        """Note which parameters' moved elements the script has put back since the last step."""
+        for one in self._states.values():
             parameter = one.ref()
             if one.after is not None and parameter is not None:
                 moved, before, _ = one.after
@@ -131,92 +146,102 @@ class ZeroedElementTracker(Tracker):
                 if now.shape == before.shape:
                     one.restored = one.restored or bool((now == before)[moved].all())
 
-    def _intercept(self, leaf: Any, accumulator: Any) -> None:
-        """Register a hook that sees the gradient before the hooks of the script do."""
-        one = self._examine(leaf)
+    def _register_hook(self, leaf: torch.Tensor, accumulator: torch.autograd.graph.Node) -> None:
+        """Register a hook that gets the gradient before the hooks of the script do, if the parameter is followed."""
+        one = self._state_of(leaf)
         if one is None:
             return
-        hooks = leaf._backward_hooks
-        one.hooks = (*(hooks or {}).values(), *_after_hooks(leaf))
+        hooks, contained = leaf._backward_hooks, self._context.events.contained
+        own = self._context.recorder.push
+        known, found = one.hooks, (*(hooks or {}).values(), *_post_accumulate_hooks_of(leaf))
+        one.hooks = tuple(hook for hook in found if hook != own)
+        if known != one.hooks:
+            mask = mask_of(one.hooks[0], leaf.shape) if len(one.hooks) == 1 else None
+            one.mask = _sample(mask).clone() if mask is not None else None
         if not hooks:
-            self._handles.append(accumulator.register_prehook(partial(self._accumulates, one)))
+            before = contained(self, lambda grads: self._keep_received(one, grads[0]))
+            self._handles.append(accumulator.register_prehook(before))
             return
-        handle = leaf.register_hook(partial(self._received, one))
+        handle = leaf.register_hook(contained(self, self._keep_received, one))
         self._handles.append(handle)
         for at in [at for at in hooks if at != handle.id]:  # the engine calls hooks in insertion order
             hooks[at] = hooks.pop(at)
 
-    def _received(self, one: _Examined, grad: Any) -> None:
-        try:
-            with private.measuring():
-                one.received = _sample(grad) != 0 if grad is not None and is_measurable(grad) else None
-        except Exception as error:  # it may not reach the engine
-            self._context.events.fault(self, error)
-
-    def _accumulates(self, one: _Examined, grads: Any) -> None:
-        self._received(one, grads[0])
+    def _keep_received(self, one: _ParameterState, grad: torch.Tensor | None) -> None:
+        with private.measuring():
+            given = _sample(grad) if grad is not None and is_measurable(grad) else None
+            one.received = given != 0 if given is not None else None
+            one.given = given.clone() if given is not None and one.mask is not None else None
 
     def backward_detaching(self, running: ActiveBackward) -> None:
         self._remove_hooks()
 
-    def detached(self) -> None:
+    def observing_pauses(self) -> None:
         self._remove_hooks()
-        self._forget()
+        self._forget_backward()
 
     def _remove_hooks(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        self._forget(received=False)
+        self._forget_backward(received=False)
         step = self._context.steps.index
-        if running.inside is not None or running.kind == "autograd.grad" or not is_in_row(step):
+        if running.inside is not None or running.kind == "autograd.grad" or not is_observed_step(step):
             return
         if recorded.raised is not None:
-            self._forget()
+            self._forget_backward()
             return
         with private.measuring():
             for _, leaf in running.graph.leaves:
                 grad = leaf.grad
                 if grad is None or not is_measurable(grad):
                     continue
-                self._versions[id(leaf)] = id(grad), grad._version
-                self._grads[id(grad)] = self._grads[grad.untyped_storage().data_ptr()] = id(leaf)
-                one = self._known(leaf)
+                self._gradient_versions[id(leaf)] = id(grad), grad._version
+                self._parameter_by_gradient[id(grad)] = self._parameter_by_gradient[
+                    grad.untyped_storage().data_ptr()
+                ] = id(leaf)
+                one = self._find_state(leaf)
                 if one is not None:
                     one.before = _sample(leaf).clone()
                     if not one.hooks:
                         one.received = _sample(grad) != 0
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
-        self._forget()
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        self._forget_backward()
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
-        self._forget()
+        self._forget_backward()
 
-    def _forget(self, received: bool = True) -> None:
-        """Forget the last backward call: another one follows."""
-        if self._grads:
-            self._grads, self._versions, self._written, self._set = {}, {}, set(), {}
+    def _forget_backward(self, received: bool = True) -> None:
+        """Forget the last backward call: another one follows.
+
+        :param received: forget which elements got a gradient, too.
+        """
+        if self._parameter_by_gradient:
+            self._parameter_by_gradient, self._gradient_versions = {}, {}
+            self._written_parameters, self._assigned_gradients = set(), {}
         if received:
-            for one in self._examined.values():
-                one.received, one.before, one.line = None, None, None
+            for one in self._states.values():
+                one.received, one.given, one.before, one.line = None, None, None, None
 
     # Lines that change gradients
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
-        for tensor in written if self._grads else ():
-            number = self._grads.get(id(tensor))
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        for tensor in written if self._parameter_by_gradient else ():
+            number = self._parameter_by_gradient.get(id(tensor))
             if number is None and private.is_dense(tensor):
-                with private.unseen(), private.unnoticed():
-                    number = self._grads.get(tensor.untyped_storage().data_ptr()) if tensor.is_cpu else None
+                with private.disable_function_modes(), private.hide_ops():
+                    number = (
+                        self._parameter_by_gradient.get(tensor.untyped_storage().data_ptr()) if tensor.is_cpu else None
+                    )
             if number is not None:
-                self._written.add(number)
-                self._see_zeros(number, frame)
+                self._written_parameters.add(number)
+                self._note_zeroing_line(number, frame)
 
-    def _see_zeros(self, number: int, frame: Any) -> None:
+    def _note_zeroing_line(self, number: int, frame: FrameType) -> None:
         """Note the line, if it is the first to set elements to zero."""
-        one = self._examined.get(number)
+        one = self._states.get(number)
         parameter = one.ref() if one is not None else None
         if one is None or parameter is None or one.line is not None or one.received is None or one.hooks:
             return
@@ -225,62 +250,64 @@ class ZeroedElementTracker(Tracker):
             if grad is not None and is_measurable(grad) and bool((one.received & (_sample(grad) == 0)).any()):
                 one.line = self._frames.spot(frame)
 
-    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote_in_step(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         """Note a write by a closure that an optimizer calls."""
         self.wrote(func, written, seq, frame)
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
-        if put and value is not None and self._grads and (spot := self._frames.spot(frame)) is not None:
-            self._set[id(value)] = spot
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        if put and value is not None and self._parameter_by_gradient and (spot := self._frames.spot(frame)) is not None:
+            self._assigned_gradients[id(value)] = spot
 
     # Steps
 
-    def optimizer_begins(self, optimizer: Any) -> None:
-        if not self._versions:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._gradient_versions:
             return
         with private.measuring():
-            for one in self._examined.values():
+            for one in self._states.values():
                 if one.before is not None and one.optimizer() is optimizer and (parameter := one.ref()) is not None:
                     one.before = _sample(parameter).clone()
 
-    def optimizer_ended(self, optimizer: Any) -> None:
-        if not self._versions:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._gradient_versions:
             return
         spot = self._frames.spot(sys._getframe())
         with private.measuring():
             for parameter in parameters_of(optimizer)[:MAX_PARAMETERS]:
                 grad = parameter.grad
-                if grad is None or id(parameter) not in self._versions or not is_measurable(grad):
+                if grad is None or id(parameter) not in self._gradient_versions or not is_measurable(grad):
                     continue
-                one = self._known(parameter)
+                one = self._find_state(parameter)
                 if one is not None and not one.is_ignored:
                     one.optimizer = weakref.ref(optimizer)
-                    self._look(one, parameter, grad, spot)
+                    self._compare_elements(one, parameter, grad, spot)
                 elif one is None and self._is_changed(parameter, grad) and bool((_sample(grad) == 0).any()):
-                    self._examine(parameter)
-                del self._versions[id(parameter)]
-        if not self._versions:
-            self._forget()
+                    self._state_of(parameter)
+                del self._gradient_versions[id(parameter)]
+        if not self._gradient_versions:
+            self._forget_backward()
 
-    def _is_changed(self, parameter: Any, grad: Any) -> bool:
+    def _is_changed(self, parameter: torch.Tensor, grad: torch.Tensor) -> bool:
         """Return whether the script changed the gradient after the backward call."""
-        same = self._versions[id(parameter)] == (id(grad), grad._version)
-        return not same or id(parameter) in self._written
+        same = self._gradient_versions[id(parameter)] == (id(grad), grad._version)
+        return not same or id(parameter) in self._written_parameters
 
-    def _known(self, parameter: Any) -> _Examined | None:
-        one = self._examined.get(id(parameter))
+    def _find_state(self, parameter: torch.Tensor) -> _ParameterState | None:
+        one = self._states.get(id(parameter))
         return one if one is not None and one.ref() is parameter else None
 
-    def _examine(self, parameter: Any) -> _Examined | None:
+    def _state_of(self, parameter: torch.Tensor) -> _ParameterState | None:
         """Return the state of a parameter, which may be new; ``None`` if there are too many."""
-        one = self._known(parameter)
-        if one is None and len(self._examined) < MAX_EXAMINED and is_measurable(parameter):
+        one = self._find_state(parameter)
+        if one is None and len(self._states) < MAX_EXAMINED and is_measurable(parameter):
             leaf = self._context.names.leaves.get(parameter)
             nothing: Any = lambda: None  # noqa: E731
-            one = self._examined[id(parameter)] = _Examined(leaf, private.tensor_ref(parameter), nothing)
+            one = self._states[id(parameter)] = _ParameterState(leaf, private.tensor_ref(parameter), nothing)
         return one
 
-    def _look(self, one: _Examined, parameter: Any, grad: Any, spot: CodeLocation | None) -> None:
+    def _compare_elements(
+        self, one: _ParameterState, parameter: torch.Tensor, grad: torch.Tensor, spot: CodeLocation | None
+    ) -> None:
         """Note which elements the script froze in this step, and whether they moved."""
         received, before, now = one.received, one.before, _sample(grad)
         if received is None or before is None or now.shape != received.shape:
@@ -288,6 +315,10 @@ class ZeroedElementTracker(Tracker):
         zero = now == 0
         hooked = bool(one.hooks)
         set_to_zero = received & zero
+        if one.mask is not None and one.given is not None and torch.equal(now, (one.given * one.mask).to(now.dtype)):
+            masked = one.mask == 0
+            one.is_inferred = one.is_inferred or bool((masked & ~received).any())
+            set_to_zero |= masked
         if not hooked and bool(zero.all()):
             return  # the ledger accounts for gradients that are zero as a whole
         if one.frozen is not None and bool((one.frozen & ~zero).any()):
@@ -309,8 +340,8 @@ class ZeroedElementTracker(Tracker):
             one.looks, one.last, one.stepped = one.looks + 1, self._context.steps.index, spot
             one.after, one.end = (moved, before, after), after
             one.seen = self._context.steps.optimizers.get(id(one.optimizer()))
-            one.decays.add(_reason(one.optimizer(), parameter, before[moved], after[moved]))
-            line = one.line or self._set.get(id(grad))
+            one.decays.add(_cause_of_move(one.optimizer(), parameter, before[moved], after[moved]))
+            line = one.line or self._assigned_gradients.get(id(grad))
             if line is not None and not hooked:
                 one.lines.add(line)
 
@@ -318,21 +349,21 @@ class ZeroedElementTracker(Tracker):
 
     def ended(self) -> None:
         with private.measuring():
-            self._see_restored()
-            for one in self._examined.values():
+            self._check_restored()
+            for one in self._states.values():
                 parameter = one.ref()
                 if one.looks and parameter is not None and is_measurable(parameter):
                     one.end = _sample(parameter).clone()
 
     def records(self) -> Iterator[ZeroedElements]:
         with private.measuring():
-            for one in self._examined.values():
+            for one in self._states.values():
                 if one.looks >= MIN_LOOKS and not one.is_ignored and one.frozen is not None:
                     record = self._record(one, one.frozen)
                     if record is not None:
                         yield record
 
-    def _record(self, one: _Examined, frozen: torch.Tensor) -> ZeroedElements | None:
+    def _record(self, one: _ParameterState, frozen: torch.Tensor) -> ZeroedElements | None:
         start, end = one.start, one.end
         if start is None or end is None or start.shape != end.shape or torch.equal(start[frozen], end[frozen]):
             return None
@@ -359,14 +390,15 @@ class ZeroedElementTracker(Tracker):
             tuple(sorted({line for line in lines if line is not None}, key=lambda at: at.line))[:MAX_LINES],
             site(one.stepped),
             site(one.seen.spot) if one.seen is not None else None,
+            one.is_inferred,
         )
 
 
-def _after_hooks(leaf: Any) -> tuple[Any, ...]:
+def _post_accumulate_hooks_of(leaf: torch.Tensor) -> tuple[object, ...]:
     return tuple(private.post_accumulate_hooks(leaf).values())
 
 
-def _sample(tensor: Any) -> torch.Tensor:
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
     sample: torch.Tensor = spread(tensor.detach().reshape(-1), MAX_SAMPLED_ELEMENTS)
     return sample
 
@@ -395,7 +427,9 @@ def _rows_of(frozen: torch.Tensor, rows: torch.Tensor | None, shape: tuple[int, 
     return (*range(first, last + 1),) if whole else tuple(map(int, found.tolist()))
 
 
-def _reason(optimizer: Any, parameter: Any, before: torch.Tensor, after: torch.Tensor) -> str:
+def _cause_of_move(
+    optimizer: torch.optim.Optimizer | None, parameter: torch.Tensor, before: torch.Tensor, after: torch.Tensor
+) -> str:
     """Return what moved elements whose gradient is zero: ``decay``, ``momentum``, or empty if that is not known."""
     groups = optimizer.param_groups if optimizer is not None else ()
     group = next((one for one in groups if any(p is parameter for p in one["params"])), None)

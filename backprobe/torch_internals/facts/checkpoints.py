@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -68,7 +68,13 @@ def regions() -> None:
 )
 def packed() -> None:
     class Seen(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: Sequence[object] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
             code, made = sys._getframe(1).f_code, func(*args, **(kwargs or {}))
             if code.co_filename == _checkpoint.__code__.co_filename and isinstance(made, torch.Tensor):
                 seen.append(code)
@@ -76,7 +82,7 @@ def packed() -> None:
 
     class Own(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
             ctx.save_for_backward(x)
             return x * 2
 
@@ -102,7 +108,7 @@ def packed() -> None:
 )
 def inputs() -> None:
     x = leaf().exp()
-    node: Any = _region(torch.sin, x).grad_fn
+    node: torch.autograd.graph.Node | None = _region(torch.sin, x).grad_fn
     ((_, slot),) = saved_by_nodes.saved_slots(node)
     frame = checkpoints.checkpoint_frame(slot.unpack_hook)
     expect(frame is not None, "the hook that recomputes does not lead to its region")
@@ -141,7 +147,7 @@ def arguments() -> None:
     [ENGINE, DYNAMO],
 )
 def reentrant() -> None:
-    seen: list[Any] = []
+    seen: list[object] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
         again = torch.is_grad_enabled()

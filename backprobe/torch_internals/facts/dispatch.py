@@ -6,7 +6,8 @@ import sys
 import threading
 import traceback
 import warnings
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -27,11 +28,17 @@ class _Seen(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Any, dict[str, Any]]] = []
-        self.codes: list[Any] = []
-        self.owners: list[Any] = []
+        self.calls: list[tuple[object, dict[str, object]]] = []
+        self.codes: list[CodeType] = []
+        self.owners: list[object] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         frame = sys._getframe(1)
         self.calls.append((func, dict(kwargs or {})))
         self.codes.append(frame.f_code)
@@ -39,7 +46,7 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     @property
-    def functions(self) -> list[Any]:
+    def functions(self) -> list[object]:
         return [func for func, _ in self.calls]
 
 
@@ -48,7 +55,13 @@ class _Dispatched(TorchDispatchMode):
         super().__init__()
         self.ops: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         self.ops.append(str(func))
         return func(*args, **(kwargs or {}))
 
@@ -67,9 +80,9 @@ def function_modes() -> None:
         expect(modes.function_modes()[depth:] == [first, second], "modes that are on cannot be listed")
         expect(modes.top_mode() is second and modes.mode_depth() == depth + 2, "the innermost mode cannot be read")
         x.exp()
-        with modes.unseen():
+        with modes.disable_function_modes():
             x.sin()
-            with modes.seen():
+            with modes.enable_function_modes():
                 x.cos()
         modes.drop_mode(second)
         expect(modes.top_mode() is first, "a mode cannot be taken off the stack")
@@ -87,7 +100,13 @@ def function_modes() -> None:
 )
 def staying_off() -> None:
     class Leaves(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: Sequence[object] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
             modes.stay_off(self)
             return func(*args, **(kwargs or {}))
 
@@ -113,10 +132,10 @@ def dispatch_modes() -> None:
     expect(not modes.in_mode() and modes.dispatch_modes() == 0, "a dispatch mode counts as on where none is")
     with _Dispatched() as mode:
         expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that is on does not count")
-        expect(modes.hands_off(x), "values count as safe to read under a dispatch mode")
-        expect(modes.hands_off(x, past_ours=True), "a dispatch mode of the user's counts as ours")
+        expect(modes.is_unsafe_to_read(x), "values count as safe to read under a dispatch mode")
+        expect(modes.is_unsafe_to_read(x, ignores_our_modes=True), "a dispatch mode of the user's counts as ours")
         x.exp()
-        with modes.undispatched():
+        with modes.hide_from_dispatch_modes():
             x.sin()
         expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that was taken off is not put back")
         with modes.no_dispatch_modes():
@@ -136,7 +155,7 @@ def dispatch_modes() -> None:
 def left_alone() -> None:
     from torch._dynamo.types import ConvertFrameReturn
 
-    looked_at: list[Any] = []
+    looked_at: list[str] = []
 
     def look(frame: FrameType, *_: object) -> ConvertFrameReturn:
         looked_at.append(frame.f_code.co_name)
@@ -168,14 +187,14 @@ def left_alone() -> None:
 )
 def threads() -> None:
     mode = _Seen()
-    found: list[Any] = []
+    found: list[object] = []
     no_hooks = torch.autograd.graph.disable_saved_tensors_hooks("not here")
     with torch.no_grad(), mode, _Dispatched(), no_hooks, torch.autocast("cpu", dtype=torch.bfloat16):
         state = ThreadState()
 
     def other() -> None:
         state.put()
-        with modes.unseen():
+        with modes.disable_function_modes():
             disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
             on = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), modes.in_mode(), disabled)
         found.append((*on, modes.function_modes()))
@@ -199,7 +218,7 @@ def gradient_mode() -> None:
     turned = [frame for func, frame in zip(mode.functions, mode.codes, strict=True) if func is modes.set_grad_enabled]
     expect(len(turned) == 2, f"no_grad showed the functions {mode.functions}")
     expect(all(c.co_filename == code_objects.GRAD_MODE_FILE for c in turned), f"no_grad called from {turned}")
-    held: list[Any] = []
+    held: list[object] = []
 
     def decorated() -> None:
         frame: FrameType = sys._getframe(1)
@@ -237,7 +256,7 @@ def engine_call() -> None:
             return x.clone()
 
         @staticmethod
-        def backward(ctx: object, grad: torch.Tensor) -> Any:
+        def backward(ctx: object, grad: torch.Tensor) -> object:
             raise ValueError("on purpose")
 
     codes = []
@@ -337,16 +356,16 @@ def optimizers() -> None:
     "_functorch",
 )
 def transforms() -> None:
-    seen: list[Any] = []
+    seen: list[object] = []
 
     def look(x: torch.Tensor) -> torch.Tensor:
-        seen.append((modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.hands_off(x)))
+        seen.append((modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.is_unsafe_to_read(x)))
         return x * 2
 
     x = leaf().detach()
     torch.func.vmap(look)(x)
     expect(seen == [(True,) * 4], f"inside vmap a tensor counts as {seen[0]}")
-    outside = (modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.hands_off(x))
+    outside = (modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.is_unsafe_to_read(x))
     expect(outside == (False,) * 4, f"outside vmap a tensor counts as {outside}")
 
 
@@ -386,7 +405,7 @@ def _symbolic_tensors() -> None:
     with FakeTensorMode():
         fake = leaf()
     functional = torch._to_functional_tensor(leaf().detach())  # type: ignore[attr-defined]
-    symbolic = [modes.is_symbolic(x) and modes.hands_off(x) for x in (fake, functional)]
+    symbolic = [modes.is_symbolic(x) and modes.is_unsafe_to_read(x) for x in (fake, functional)]
     expect(symbolic == [True, True], f"a fake and a functional tensor count as without values: {symbolic}")
     expect(modes.has_dispatch(fake) and not modes.is_symbolic(leaf()), "a plain tensor counts as one without values")
 
@@ -419,7 +438,7 @@ def profilers() -> None:
         with torch.autograd.profiler_legacy.profile() as profiler:
             on = modes.profiled()
             x.exp()
-            with modes.unprofiled():
+            with modes.hide_from_profiler():
                 x.sin()
             x.cos()
     recorded = {event.key for event in profiler.key_averages()} & {"aten::exp", "aten::sin", "aten::cos"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -52,7 +53,7 @@ def running() -> None:
 )
 def call() -> None:
     x = leaf()
-    made: Any = x.exp()
+    made: torch.Tensor = x.exp()
     (given,) = autograd_engine.root_gradients((made.sum(),), (None,))
     expect(float(given) == 1.0, f"a backward of a scalar starts from {given}")
     edge, grad = GradientEdge(made.grad_fn, 0), torch.full_like(x, 2.0)
@@ -72,7 +73,7 @@ def call() -> None:
 def heard() -> None:
     seen: list[Any] = []
 
-    def listener(call: Any, *args: Any, **kwargs: Any) -> Any:
+    def listener(call: Callable[..., object], *args: Any, **kwargs: object) -> object:
         caller = sys._getframe(2)  # two frames up: above our replacement
         adds, arguments = engine_calls.arguments_of(args[1:], kwargs)
         seen.append((len(args[0]), adds, sorted(arguments), caller.f_back is not None and caller.f_back.f_code))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.hooks import BackwardHook
 
 from ...basics import torch_texts
-from .registry import ENGINE, expect, fact, leaf, said_by
+from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
 @fact(
@@ -53,7 +55,8 @@ def inference() -> None:
 @fact(
     "errors of writes that autograd refuses in the forward",
     "forward-error is silent",
-    "SPLIT_VIEW SPLIT_NAME LEAF_WRITTEN LEAF_VIEW NO_GRAD_VIEW CUSTOM_VIEW INFERENCE_WRITTEN OUT_REFUSED FLAG_REFUSED",
+    "SPLIT_VIEW SPLIT_NAME LEAF_WRITTEN LEAF_VIEW NO_GRAD_VIEW CUSTOM_VIEW INFERENCE_WRITTEN OUT_REFUSED FLAG_REFUSED"
+    " NOT_COPIED COPIES",
 )
 def refused_writes() -> None:
     x = leaf()
@@ -77,6 +80,7 @@ def refused_writes() -> None:
         torch_texts.INFERENCE_WRITTEN: lambda: made.add_(1),
         torch_texts.OUT_REFUSED: lambda: torch.add(x, 1, out=torch.empty_like(x)),
         torch_texts.FLAG_REFUSED: lambda: (x * 1).requires_grad_(False),
+        torch_texts.NOT_COPIED: lambda: getattr(torch.Tensor, torch_texts.COPIES)(x * 1, {}),
     }
     for part, call in refused.items():
         text = said_by(call)
@@ -84,6 +88,63 @@ def refused_writes() -> None:
     text = said_by(refused[torch_texts.SPLIT_VIEW])
     found = torch_texts.SPLIT_NAME.search(text)
     expect(found is not None and found[1] == "Split", f"torch says {text}")
+
+
+@fact(
+    "errors of optimizers, schedulers and gradient scalers",
+    "optimizer-error does not say what to do about them",
+    "SCHEDULE_OVER OTHER_GROUPS OTHER_GROUP SPARSE_GRADIENT NO_PARAMETERS NO_LEAF GIVEN_TWICE NO_FIRST_RATE"
+    " ARGUMENT_MISSING UNSCALED_TWICE STEPPED_TWICE UNSCALED_LATE HALF_GRADIENTS NOTHING_UNSCALED",
+    [OWN_PROCESS],
+)
+def refused_updates() -> None:
+    for part, call in _refused_updates().items():
+        text = said_by(call, Exception)
+        fits = part in text if isinstance(part, str) else part.search(text)
+        expect(bool(fits), f"torch says {text}")
+
+
+def _refused_updates() -> dict[Any, Callable[[], object]]:
+    """Return calls of optimizers, schedulers and scalers that torch refuses, by what its error says."""
+    x, half, sparse, other = leaf(), leaf().detach().half().requires_grad_(), leaf(), leaf(2)
+    half.grad, sparse.grad, other.grad = half.detach(), x.detach().to_sparse(), other.detach()
+    adam = torch.optim.Adam([other])
+    adam.step()
+    x.grad = x.detach()
+    two = [{"params": [x]}, {"params": [other]}]
+    over = torch.optim.lr_scheduler.OneCycleLR(torch.optim.SGD([x], momentum=0.9), 0.1, total_steps=1)
+    unscaled, stepped, late = [(torch.amp.GradScaler("cpu"), torch.optim.SGD([leaf()])) for _ in range(3)]
+    for scaler, optimizer in (unscaled, stepped, late):
+        optimizer.param_groups[0]["params"][0].grad = x.detach()
+        scaler.scale(x.sum())
+    unscaled[0].unscale_(unscaled[1])
+    stepped[0].step(stepped[1])
+    late[0].step(late[1])
+    fresh = torch.amp.GradScaler("cpu")
+    fresh.scale(x.sum())
+
+    def step_over() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            over.step()
+            over.step()
+
+    return {
+        torch_texts.SCHEDULE_OVER: step_over,
+        torch_texts.OTHER_GROUPS: lambda: torch.optim.SGD(two).load_state_dict(adam.state_dict()),
+        torch_texts.OTHER_GROUP: lambda: torch.optim.SGD([x, other]).load_state_dict(adam.state_dict()),
+        torch_texts.SPARSE_GRADIENT: torch.optim.Adam([sparse]).step,
+        torch_texts.NO_PARAMETERS: lambda: torch.optim.SGD([]),
+        torch_texts.NO_LEAF: lambda: torch.optim.SGD([x * 1]),
+        torch_texts.GIVEN_TWICE: lambda: torch.optim.SGD([*two, {"params": [x]}]),
+        torch_texts.NO_FIRST_RATE: lambda: torch.optim.lr_scheduler.StepLR(adam, 1, last_epoch=3),
+        torch_texts.ARGUMENT_MISSING: torch.optim.LBFGS([x]).step,
+        torch_texts.UNSCALED_TWICE: lambda: unscaled[0].unscale_(unscaled[1]),
+        torch_texts.STEPPED_TWICE: lambda: stepped[0].step(stepped[1]),
+        torch_texts.UNSCALED_LATE: lambda: late[0].unscale_(late[1]),
+        torch_texts.HALF_GRADIENTS: lambda: fresh.unscale_(torch.optim.SGD([half])),
+        torch_texts.NOTHING_UNSCALED: lambda: fresh.step(torch.optim.SGD([leaf()])),
+    }
 
 
 @fact(
@@ -106,7 +167,7 @@ class _Wrong(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad: torch.Tensor) -> object:
         return (grad.new_ones(7), None) if ctx.shape else grad
 
 
@@ -131,7 +192,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:
         return grad * 2
 
 

@@ -29,7 +29,7 @@ from .registry import ENGINE, expect, fact, leaf
 def numbers() -> None:
     x = leaf()
     first = autograd_engine.next_sequence_nr()
-    made: Any = x.exp().sin()
+    made: torch.Tensor = x.exp().sin()
     with torch.no_grad():
         x.exp()
     after = autograd_engine.next_sequence_nr()
@@ -110,10 +110,10 @@ class _Twice(torch.autograd.Function):
     seen: ClassVar[list[Any]] = []
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
         calls = CustomCalls(lambda frame: dict(frame.f_locals))
         under = calls.innermost(sys._getframe())
-        _Twice.seen = [ctx, None if under is None else (under.f_back.f_code, calls.given(under))]
+        _Twice.seen = [ctx, None if under is None else (under.f_back.f_code, calls.arguments_of(under))]
         return x * 2
 
     @staticmethod

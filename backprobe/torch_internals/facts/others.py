@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -139,7 +140,7 @@ def _gloo(size: int) -> Any:
     dist = _distributed()
     if not dist.is_gloo_available():
         raise NotHere("this torch was built without gloo")
-    Flight(lambda frames: None).ask()  # before the first group is created
+    Flight(lambda frames: None).request()  # before the first group is created
     store, groups = dist.HashStore(), {}
 
     def join(rank: int) -> None:
@@ -165,7 +166,7 @@ def _gloo(size: int) -> Any:
 )
 def flight_recorder() -> None:
     _gloo(1).allreduce([leaf().detach()]).wait()
-    last = Flight(lambda frames: None).last()
+    last = Flight(lambda frames: None).latest()
     expect(bool(last), "nothing is kept of a collective that was called")
     expect(last[-1].op == "all_reduce" and last[-1].number > 0, f"it is kept as {last[-1]}")
     expect(last[-1].inputs.startswith("float"), f"its input is kept as {last[-1].inputs}")
@@ -307,13 +308,13 @@ def clipping() -> None:
 )
 def state_dict_calls() -> None:
     module = torch.nn.Identity()
-    found: list[tuple[Any, ...]] = []
+    found: list[tuple[object, ...]] = []
 
     class Listener:
         def taken(self, *args: object) -> None:
             found.append(("taken", *args[:2]))
 
-        def described(self, *args: Any) -> None:
+        def described(self, *args: object) -> None:
             found.append(("described", *args))
 
         def loads(self, *args: object) -> None:
@@ -347,7 +348,7 @@ def scheduler_calls() -> None:
         def step(self, closure: object = None) -> None:  # type: ignore[override]
             pass
 
-    found: list[tuple[Any, ...]] = []
+    found: list[tuple[object, ...]] = []
 
     class Listener:
         def scheduler_called(
@@ -479,10 +480,16 @@ def pipeline_shapes() -> None:
 )
 def grad_scaler() -> None:
     seen: list[Any] = []
-    callers: list[Any] = []
+    callers: list[object] = []
 
     class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[Any, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
             if func is UPDATE_SCALE:
                 seen.append(args[0])
             return func(*args, **(kwargs or {}))

@@ -74,14 +74,14 @@ def expect(holds: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-def said_by(call: Callable[[], object]) -> str:
-    """Return the text of the ``RuntimeError`` that `call` raises.
+def said_by(call: Callable[[], object], kind: type[Exception] = RuntimeError) -> str:
+    """Return the text of the error, a `kind`, that `call` raises.
 
     :raises AssertionError: it raises none.
     """
     try:
         call()
-    except RuntimeError as error:
+    except kind as error:
         return str(error)
     raise AssertionError("torch raised no error where one was expected")
 

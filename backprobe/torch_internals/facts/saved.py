@@ -10,13 +10,13 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...basics import torch_texts
 from ...ops import canonical
-from .. import code_objects, forward_again, saved_by_nodes
+from .. import code_objects, forward_again, loss_terms, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: torch.autograd.function.FunctionCtx, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(a, b)
         return a * b
 
@@ -26,7 +26,7 @@ class _Product(torch.autograd.Function):
         return grad * b, grad * a
 
 
-def _read(node: object) -> list[tuple[str, Any, bool, bool]]:
+def _read(node: object) -> list[tuple[str, torch.Tensor | None, bool, bool]]:
     found, _ = saved_by_nodes.read_saved(node, saved_by_nodes.saved_attributes(type(node), node))
     return [(name, tensor, own, changed) for name, tensor, own, changed, _ in found]
 
@@ -59,9 +59,9 @@ def saved() -> None:
     "_saved_tensors_hooks_get_disabled_error_message",
 )
 def hooked() -> None:
-    called: list[Any] = []
+    called: list[object] = []
 
-    def pack(tensor: torch.Tensor) -> Any:
+    def pack(tensor: torch.Tensor) -> object:
         return ("packed", tensor.detach())
 
     def unpack(packed: Any) -> Any:
@@ -71,7 +71,7 @@ def hooked() -> None:
     with saved_tensors_hooks(pack, unpack):
         expect(saved_by_nodes.top_hooks() == (pack, unpack), "the innermost pair of hooks cannot be read")
         expect(saved_by_nodes.stacked_hooks() == [(pack, unpack)], "the pairs of hooks cannot be listed")
-        node: Any = leaf().sin().grad_fn
+        node: torch.autograd.graph.Node | None = leaf().sin().grad_fn
     expect(saved_by_nodes.top_hooks() is None, "a pair of hooks is there that is over")
     ((name, slot),) = saved_by_nodes.saved_slots(node)
     content: Any
@@ -230,7 +230,9 @@ def class_targets() -> None:
 def ctc_targets() -> None:
     scores = torch.zeros(4, 2, 3, requires_grad=True)
     targets, lengths = torch.tensor([[1, 2], [1, 0]]), torch.tensor([2, 1])
-    node: Any = torch.nn.functional.ctc_loss(scores, targets, torch.tensor([4, 4]), lengths, 2, "none").grad_fn
+    node: torch.autograd.graph.Node | None = torch.nn.functional.ctc_loss(
+        scores, targets, torch.tensor([4, 4]), lengths, 2, "none"
+    ).grad_fn
     kept, read, blank = saved_by_nodes.ctc_targets(node)
     expect((read, blank) == ((2, 1), 2), f"a loss with the blank 2 and the lengths 2 and 1 says {blank} and {read}")
     expect(kept is not None and torch.equal(kept, targets), "a loss does not keep its targets")
@@ -243,7 +245,7 @@ def ctc_targets() -> None:
 )
 def choices() -> None:
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
-    made: Any = (x.topk(2, -1).values, x.topk(2, 1).values, x.max(-1).values, x.topk(1, 0).values)
+    made: tuple[torch.Tensor, ...] = (x.topk(2, -1).values, x.topk(2, 1).values, x.max(-1).values, x.topk(1, 0).values)
     read = [saved_by_nodes.chosen_from(one.grad_fn) for one in made]
     expect(read == [(1, (2, 3))] * 3 + [(0, (2, 3))], f"topk and max say of what they chose from {read}")
     names = [name for name, _ in saved_by_nodes.saved_slots(made[0].grad_fn)]
@@ -259,7 +261,7 @@ def choices() -> None:
 )
 def slices() -> None:
     x = torch.zeros(2, 5, 3, requires_grad=True)
-    made: Any = x[:, :-1], x[..., 1:, :], x[:, 1:-1], x[:, ::2], x[1:], x.mul(2)
+    made: tuple[torch.Tensor, ...] = x[:, :-1], x[..., 1:, :], x[:, 1:-1], x[:, ::2], x[1:], x.mul(2)
     read = [saved_by_nodes.slice_of(one.grad_fn) for one in made]
     expect(read == [(0, 4, 5), (1, 4, 5), (1, 3, 5), None, None, None], f"slices say that they took {read}")
 
@@ -279,3 +281,20 @@ def once() -> None:
     files = {torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.unscale_, torch.optim.Optimizer.zero_grad}
     codes = {inspect.unwrap(function).__code__.co_filename for function in files}
     expect(codes <= code_objects.KEEPS_FINITE, f"functions that use gradients are in {codes}")
+
+
+@fact(
+    "terms of a loss",
+    "an autoencoder whose codes carry nothing is not noticed",
+    "_saved_alpha _saved_dim _saved_exponent _saved_reduction _saved_self_sym_sizes",
+)
+def terms_of_losses() -> None:
+    x = torch.full((2, 3), 0.5).requires_grad_()
+    error = torch.nn.functional.mse_loss(x.tanh(), torch.zeros(2, 3))
+    loss = 3 * torch.sub(error, x.square().mean(1).sum(), alpha=2) - x.exp().sum() / 4
+    found = {term.node.name(): term.weight for term in loss_terms.terms_of(loss.grad_fn)}
+    expect(
+        found == {"MseLossBackward0": 3.0, "PowBackward0": -2.0, "ExpBackward0": -0.25}, f"a loss has the terms {found}"
+    )
+    counted = [loss_terms.comparison_of(term) for term in loss_terms.terms_of(loss.grad_fn)]
+    expect(("mse_loss", 6, 0.5) in counted, f"a mean over 6 elements with the factor 3 is read as {counted}")

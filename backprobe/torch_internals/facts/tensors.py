@@ -184,7 +184,7 @@ def trees() -> None:
 )
 def retained() -> None:
     x = leaf()
-    made = retain_grad.Passes.apply(x.exp()).sin()
+    made = retain_grad.InspectedFunction.apply(x.exp()).sin()
     layout = retain_grad.Layout()
     found = [layout.count([made.grad_fn])[0]]
     for tensor in (made, made.view(3, 1), *(parts := x.unbind())):
@@ -203,8 +203,8 @@ def retained() -> None:
 def batches() -> None:
     x = leaf()
     made = x.exp()
-    seen: list[Any] = []
-    made.register_hook(lambda grad: seen.append(modes.one_by_one(grad)))
+    seen: list[list[torch.Tensor]] = []
+    made.register_hook(lambda grad: seen.append(modes.unbatched_tensors(grad)))
     given = torch.arange(6.0, dtype=torch.float32, device="cpu").reshape(2, 3)
     torch.autograd.grad(made, x, given, retain_graph=True, is_grads_batched=True)
     expect(len(seen[0]) == 2 and torch.equal(torch.stack(seen[0]), given), f"a batch of 2 gradients is {seen[0]}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from .mode import Lines
 from .options import Options, Treatment
 from .recorder import Recorder
 
-_NOTHING: Any = object()
+_NOTHING: object = object()
 
 
 def capture(

@@ -8,7 +8,7 @@ Note [Values written in place later]: A captured tensor is the model's own tenso
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,9 @@ from ...records import Site
 from ...torch_internals import modes, references
 from .grads import NOT_WHOLE, GradRecord, follow_view, watch
 from .options import Treatment
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import GradientEdge
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -38,7 +41,7 @@ class Captured:
 
     __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: torch.Tensor) -> None:
         #: The tensor that the user gets; ``None`` if it is in a file, under the name ``stored``.
         self.tensor: Any = None
         self.stored = ""
@@ -48,7 +51,7 @@ class Captured:
         self.is_view = bool(source._is_view())
         #: The memory that the kept tensor shares with the program's, 0 if none.
         self.storage = 0
-        self.edge: Any = None
+        self.edge: GradientEdge | None = None
         self.record: GradRecord | None = None
 
     def watch(self, source: object, keep: Treatment, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
@@ -58,7 +61,7 @@ class Captured:
         if self.tensor is not None:
             self.record.move(self.tensor)
 
-    def preserve(self) -> Any:
+    def preserve(self) -> torch.Tensor | None:
         """Copy the value if its memory is about to be written. Return the source tensor if it is a view whose gradient
         has to be followed, else ``None``."""
         source = self.source() if self.source is not None else None
@@ -108,10 +111,10 @@ class ByMemory:
         if kept.tensor is not None and storage_of(kept.tensor) == storage:
             kept.storage = storage
 
-    def before_write(self, written: list[torch.Tensor]) -> list[tuple[Any, Captured, Any]]:
+    def before_write(self, written: list[torch.Tensor]) -> list[tuple[torch.Tensor, Captured, Any]]:
         """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""
         views = []
-        with modes.unseen():
+        with modes.disable_function_modes():
             for tensor in written:
                 for kept in self._by_storage.pop(storage_of(tensor), ()):
                     view = kept.preserve()
@@ -119,8 +122,8 @@ class ByMemory:
                         views.append((view, kept, view._base.grad_fn))
         return views
 
-    def after_write(self, views: list[tuple[Any, Captured, Any]]) -> None:
-        with modes.unseen():
+    def after_write(self, views: list[tuple[torch.Tensor, Captured, Any]]) -> None:
+        with modes.disable_function_modes():
             for view, kept, before in views:
                 if kept.record is not None and view._base.grad_fn is not before:
                     follow_view(view, kept.record, self._handles)

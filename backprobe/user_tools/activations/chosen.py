@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -66,12 +65,12 @@ def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
     return BackprobeError(f"depth={depth} leaves nothing: {name!r}, an outermost chosen module, is at level {level}")
 
 
-def named_tensors(value: object) -> tuple[list[tuple[str, Any]], list[str]]:
+def named_tensors(value: object) -> tuple[list[tuple[str, torch.Tensor]], list[str]]:
     """Return the tensors in a nested value, as (suffix, tensor), and descriptions of other objects.
 
     A suffix is a path such as ``/1/hidden``.
     """
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, torch.Tensor]] = []
     odd: list[str] = []
     for suffix, one in leaves(value, spelled=lambda part: f"/{part.field or part.key}"):
         if isinstance(one, torch.Tensor):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,9 @@ from ...basics.torch_texts import COPY_SLICES
 from ...torch_internals import modes, references
 from ...torch_internals.autograd_engine import gradient_edge
 from .options import Treatment
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import GradientEdge
 
 #: The reason for an unknown gradient.
 NOT_WHOLE = "it is a view whose base was written in place, and what went through the write is not known"
@@ -32,19 +35,19 @@ class GradRecord:
         self.keep = keep
         self.value: Any = None
         #: The tensor whose ``.grad`` is set too.
-        self.tensor: weakref.ref[Any] | None = None
+        self.tensor: weakref.ref[torch.Tensor] | None = None
         #: Why the gradient is not the whole one, if it is not.
         self.partial = ""
 
-    def add(self, grad: torch.Tensor, part: Callable[[Any], Any] | None = None) -> None:
+    def add(self, grad: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         """Add a gradient, or the `part` of it that belongs to this value, to the sum.
 
         A batch of gradients (``is_grads_batched``) counts as one backward call for each of its elements.
         """
         if self.partial:
             return
-        with modes.unseen(), modes.untransformed(), torch.no_grad():
-            for one in modes.one_by_one(grad):
+        with modes.disable_function_modes(), modes.suspend_transforms(), torch.no_grad():
+            for one in modes.unbatched_tensors(grad):
                 self._add(part(one) if part is not None else one)
 
     def _add(self, grad: torch.Tensor) -> None:
@@ -78,7 +81,7 @@ def autograd_fills(tensor: torch.Tensor) -> bool:
     return bool(tensor.requires_grad and (tensor.is_leaf or tensor.retains_grad))
 
 
-def _grad_of(tensor: torch.Tensor) -> Any:
+def _grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
     with warnings.catch_warnings():  # autograd would warn that it does not fill this one
         warnings.simplefilter("ignore")
         return tensor.grad
@@ -88,21 +91,21 @@ def _alike(tensor: torch.Tensor, grad: torch.Tensor) -> bool:
     return bool((tensor.shape, tensor.dtype, tensor.device) == (grad.shape, grad.dtype, grad.device))
 
 
-def _shares(a: Any, b: Any) -> bool:
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
     try:
         return bool(a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return True
 
 
-def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
+def _arrival(record: GradRecord, number: int) -> Callable[[Sequence[torch.Tensor | None]], None]:
     """Return a pre-hook that adds gradient `number` to the record.
 
     The hook holds the record weakly: a graph that lives on must not keep captured values alive.
     """
     ref = weakref.ref(record)
 
-    def hook(grads: Any) -> None:
+    def hook(grads: Sequence[torch.Tensor | None]) -> None:
         kept = ref()
         if kept is not None and grads[number] is not None and not modes.is_aside():
             kept.add(grads[number])
@@ -110,7 +113,7 @@ def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
     return hook
 
 
-def has_node(tensor: Any) -> bool:
+def has_node(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` itself can receive a gradient.
 
     A view that was created while gradient mode was off reports ``requires_grad`` but has no node: only its base has.
@@ -122,7 +125,7 @@ def has_node(tensor: Any) -> bool:
 
 def watch(
     tensor: torch.Tensor, keep: Treatment, handles: list[torch.utils.hooks.RemovableHandle]
-) -> tuple[GradRecord, Any]:
+) -> tuple[GradRecord, GradientEdge]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
     edge = gradient_edge(tensor)
@@ -130,7 +133,7 @@ def watch(
     return record, edge
 
 
-def follow_view(view: Any, record: GradRecord, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
+def follow_view(view: torch.Tensor, record: GradRecord, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
     """Follow the gradient of a captured view whose memory was then written in place. Call this after the write.
 
     Autograd then routes the gradient past the view's own node, through the node of the write at the view's base. What
@@ -144,7 +147,7 @@ def follow_view(view: Any, record: GradRecord, handles: list[torch.utils.hooks.R
     shape, stride, offset = view.shape, view.stride(), view.storage_offset() - base.storage_offset()
     ref = weakref.ref(record)
 
-    def hook(grad_inputs: Any, grad_outputs: Any) -> None:
+    def hook(grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]) -> None:
         kept = ref()
         if kept is None or grad_inputs[0] is None or modes.is_aside():
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +12,7 @@ from ...basics.errors import BackprobeError
 from ...torch_internals.structure import mapped
 
 
-def prepared(model: nn.Module, inputs: object, preprocess: Callable[..., object] | None) -> Any:
+def prepared(model: nn.Module, inputs: object, preprocess: Callable[..., object] | None) -> object:
     """Return `inputs` as tensors. The results of `preprocess` are moved to the model's device."""
     if preprocess is None:
         if isinstance(inputs, str) or (
@@ -23,7 +22,7 @@ def prepared(model: nn.Module, inputs: object, preprocess: Callable[..., object]
         return inputs
     if not callable(preprocess):
         raise BackprobeError(f"preprocess must be callable, as a tokenizer is, not {type(preprocess).__name__}")
-    extra: dict[str, Any] = {}
+    extra: dict[str, object] = {}
     if hasattr(preprocess, "model_input_names"):  # a tokenizer or processor of transformers
         extra["return_tensors"] = "pt"
         if isinstance(inputs, (list, tuple)) and len(inputs) > 1 and getattr(preprocess, "pad_token", None) is not None:
@@ -37,7 +36,7 @@ def prepared(model: nn.Module, inputs: object, preprocess: Callable[..., object]
     return mapped(made, lambda one: one.to(first.device) if isinstance(one, torch.Tensor) else one)
 
 
-def call(model: nn.Module, inputs: object) -> Any:
+def call(model: nn.Module, inputs: object) -> object:
     """Call with a tensor, a tuple of arguments, or a mapping of keyword arguments."""
     if isinstance(inputs, Mapping):
         return model(**inputs)

@@ -16,13 +16,16 @@ from .recorder import Recorder
 from .table import HEAD, RIGHT, Row, cells, grouped, row_of
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+    from .grads import GradRecord
     from .plots import Picture
 
 #: Rows that a repr shows.
 _ROWS = 100
 
 
-def _remove(handles: list[Any]) -> None:
+def _remove(handles: list[RemovableHandle]) -> None:
     while handles:
         handles.pop().remove()
 
@@ -207,7 +210,7 @@ class Activations(Mapping[str, Any]):
         for record in self._records():
             record.clear()
 
-    def _records(self) -> list[Any]:
+    def _records(self) -> list[GradRecord]:
         entries = (*self._recorder.entries.values(), *self._recorder.lines.values())
         return [e.kept.record for e in entries if e.kept.record is not None]
 

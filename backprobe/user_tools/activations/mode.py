@@ -64,11 +64,11 @@ class CaptureMode(TorchFunctionMode):
     def __init__(self, shared: ByMemory) -> None:
         super().__init__()
         self._shared = shared
-        self._kinds: dict[Any, Any] = {}
+        self._kinds: dict[object, object] = {}
         self._frames: Frames | None = None
         self._lines: Lines | None = None
         #: Called with a site, the name of a function, the suffix of a nested result, and the tensor.
-        self._on_result: Callable[[Site, str, str, Any], None] | None = None
+        self._on_result: Callable[[Site, str, str, object], None] | None = None
         #: The parameters that some op took.
         self.used: IdentityMap[bool] = IdentityMap(references.tensor_ref)
 
@@ -79,7 +79,9 @@ class CaptureMode(TorchFunctionMode):
     def look_away(self) -> None:
         self._frames = self._on_result = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> object:
         if _compiling() or modes.tracing():
             return func(*args, **(kwargs or {}))
         kind = self._kinds.get(func, self)
@@ -109,6 +111,6 @@ class CaptureMode(TorchFunctionMode):
         site = frames.site(frames.spot(_frame(2)))
         if site is None or self._on_result is None or (self._lines is not None and site not in self._lines):
             return
-        with modes.unseen():
+        with modes.disable_function_modes():
             for suffix, tensor in named_tensors(result)[0]:
                 self._on_result(site, _name(func), suffix, tensor)

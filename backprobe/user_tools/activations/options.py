@@ -17,10 +17,10 @@ class Treatment:
     """The steps that reduce a value or its gradient before it is stored: slice, reduce, cast, move."""
 
     detach: bool = False
-    device: Any = None
+    device: torch.device | str | int | None = None
     dtype: torch.dtype | None = None
     index: Any = None
-    reduce: Callable[[Any], Any] | None = None
+    reduce: Callable[[torch.Tensor], Any] | None = None
 
     def __call__(self, tensor: Any) -> Any:
         """Return the tensor to store. A slice is copied, because a view would keep the whole tensor in memory."""

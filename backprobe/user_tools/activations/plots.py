@@ -37,7 +37,7 @@ class Picture(Figure):
 
 
 def plot(
-    tensor: Any,
+    tensor: torch.Tensor,
     kind: str | None = None,
     *,
     title: str = "",
@@ -61,7 +61,7 @@ def plot(
     Raises:
         BackprobeError: if the kind does not fit the shape, or there is nothing to draw.
     """
-    with modes.unseen(), torch.no_grad():
+    with modes.disable_function_modes(), torch.no_grad():
         x = tensor.detach().to("cpu")
         x = x if x.layout is torch.strided else x.to_dense()
         x = (x.abs() if x.is_complex() else x).double()
@@ -96,7 +96,7 @@ def _kind_of(x: torch.Tensor, grad: bool) -> str:
     return "histogram" if x.dim() != 1 else "line"
 
 
-def _sample(x: torch.Tensor, kind: str, sample: int) -> Any:
+def _sample(x: torch.Tensor, kind: str, sample: int) -> torch.Tensor:
     """Return the part to draw: 3 dimensions for maps, 2 for a matrix, 1 for a line."""
     wanted = {"maps": 3, "attention": 3, "heat": 2, "line": 1}[kind]
     if x.dim() < wanted and not (kind == "attention" and x.dim() == 2):
@@ -112,7 +112,7 @@ def _sample(x: torch.Tensor, kind: str, sample: int) -> Any:
     return x[None] if x.dim() < wanted else x
 
 
-def _scale(x: Any, kind: str) -> tuple[str, Any, str]:
+def _scale(x: torch.Tensor, kind: str) -> tuple[str, Any, str]:
     """Colour map, range, and which ends of it are cut. About zero where there are values on both sides.
 
     A few far values would leave all others one colour: the range is cut where the top half percent begins if the far
@@ -139,7 +139,7 @@ def _scale(x: Any, kind: str) -> tuple[str, Any, str]:
     return _ONE_WAY, Normalize(low, high if high > low else low + 1), "neither"
 
 
-def _image(axes: Any, x: Any, colours: str, scale: Any, aspect: str = "equal") -> Any:
+def _image(axes: Any, x: torch.Tensor, colours: str, scale: Any, aspect: str = "equal") -> Any:
     """Draw a matrix; what is not finite is hatched, not coloured as if it were a value."""
     axes.set_facecolor("white")
     bad = ~torch.isfinite(x)
@@ -199,7 +199,7 @@ def _heat(x: object, head: str, labels: Sequence[str] | None) -> Picture:
     return figure
 
 
-def _line(x: Any, head: str) -> Picture:
+def _line(x: torch.Tensor, head: str) -> Picture:
     figure = Picture(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.axhline(0, color=_GREY, linewidth=0.6)
@@ -235,7 +235,7 @@ def _histogram(x: torch.Tensor, head: str) -> Picture:
     return figure
 
 
-def plot_flow(grads: Mapping[str, Any], *, title: str = "Gradient flow", limit: int = 60) -> Picture:
+def plot_flow(grads: Mapping[str, torch.Tensor], *, title: str = "Gradient flow", limit: int = 60) -> Picture:
     """Plot the root mean square of each gradient, in execution order, on a logarithmic scale.
 
     A gradient that is zero everywhere, or not finite, has a mark of its own at the left edge: neither has a place on
@@ -252,7 +252,7 @@ def plot_flow(grads: Mapping[str, Any], *, title: str = "Gradient flow", limit: 
         picked = sorted({round(i * (len(names) - 1) / (limit - 1)) for i in range(limit)})
         left_out = len(names) - len(picked)
         names = [names[i] for i in picked]
-    with modes.unseen(), torch.no_grad():
+    with modes.disable_function_modes(), torch.no_grad():
         sizes = [float(grads[n].detach().abs().double().square().mean().sqrt()) for n in names]
     good = [s for s in sizes if math.isfinite(s) and s > 0]
     figure = Picture(figsize=(8, max(2.4, 0.22 * len(names) + 1.3)), layout="constrained")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,6 +24,9 @@ from .grads import has_node
 from .mode import CaptureMode, Lines
 from .options import Options
 
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
 _compiling = modes.compiling
 
 
@@ -41,7 +44,7 @@ class Recorder:
         #: Remarks on captured values, by name.
         self.notes: dict[str, str] = {}
         self.writer = TensorFiles(options.to) if options.to is not None else None
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
         self._calls: dict[str, int] = {}
         self._running: dict[str, list[int]] = {}
         self._empty: dict[str, str] = {}
@@ -96,10 +99,10 @@ class Recorder:
         return self._find_unseen() if self._chosen else self._unseen
 
     def _before(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             if _compiling() or modes.tracing() or autograd_engine.in_backward():
                 return
-            with modes.unseen():
+            with modes.disable_function_modes():
                 self._calls[name] = number = self._calls.get(name, 0) + 1
                 self._running.setdefault(name, []).append(number)
                 # One dict, so that positions and keywords are named alike.
@@ -115,7 +118,7 @@ class Recorder:
             if modes.tracing():
                 self._empty[name] = "called while PyTorch traced, or under FakeTensorMode: its tensors have no values"
                 return
-            with modes.unseen():
+            with modes.disable_function_modes():
                 if autograd_engine.in_backward():
                     self.notes.setdefault(name, "called again in the backward (recomputation): not captured again")
                     return

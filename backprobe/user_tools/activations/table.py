@@ -34,7 +34,7 @@ def row_of(name: str, made_by: str, tensor: torch.Tensor) -> Row:
     """Measure one tensor. A complex one is measured by its absolute values."""
     sizes, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     try:
-        with modes.unseen(), torch.no_grad():
+        with modes.disable_function_modes(), torch.no_grad():
             x = tensor.detach()
             x = x.abs() if x.is_complex() else x
             x = x.float() if x.device.type == "mps" else x.double()  # squares of single precision overflow early

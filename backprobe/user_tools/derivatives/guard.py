@@ -26,7 +26,7 @@ class Guard:
             return
         before = self._aside.begin()
         try:
-            with modes.unseen():
+            with modes.disable_function_modes():
                 yield
         finally:
             self._aside.end(before)

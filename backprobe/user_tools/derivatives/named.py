@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ...basics.errors import BackprobeError
+from ...basics.errors import BackprobeError, UnknownName
+from ...basics.select import near, quoted
 from ...torch_internals.structure import leaves, mapped
 
 #: A tensor, or tensors in tuples, lists and mappings, to any depth.
 Tree = Any
+
+
+def by_name(y: Tree, x: Tree, name: str | None) -> tuple[Tree, Tree]:
+    """Return y and x; if `name` is given, `y` is a mapping of tensors, and `x` and `name` are the names of y and x.
+
+    Raises:
+        BackprobeError: if `name` is given and the first argument is no mapping, or has no such name.
+    """
+    if name is None:
+        return y, x
+    if not isinstance(y, Mapping) or not isinstance(x, str):
+        raise BackprobeError(
+            f"the third argument is the name of x: give a mapping of tensors and two names, as in (acts, 'head', "
+            f"'embeddings'), not a {type(y).__name__}, a {type(x).__name__} and {name!r}"
+        )
+    for one in (x, name):
+        if one not in y:
+            raise UnknownName(f"no tensor {one!r}; names are like {quoted(near(one, y))}")
+    return y[x], y[name]
 
 
 class Named:

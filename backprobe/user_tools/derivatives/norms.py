@@ -15,7 +15,7 @@ from .dense import chunk_of, refuse_complex, whole_number
 from .estimators import Square
 from .flat import Flat, generator_of
 from .guard import Guard
-from .named import Named, Tree
+from .named import Named, Tree, by_name
 from .products import Products
 from .progress import Progress
 from .results import BlockNorms, JacobianNorm
@@ -36,6 +36,7 @@ _JVP_COST = 1.5
 def jacobian_norm(
     y: Tree,
     x: Tree,
+    name: str | None = ...,
     *,
     per: None = None,
     method: Method = ...,
@@ -52,6 +53,7 @@ def jacobian_norm(
 def jacobian_norm(
     y: Tree,
     x: Tree,
+    name: str | None = ...,
     *,
     per: Per,
     method: Method = ...,
@@ -67,6 +69,7 @@ def jacobian_norm(
 def jacobian_norm(
     y: Tree,
     x: Tree,
+    name: str | None = None,
     *,
     per: Per | None = None,
     method: Method = "auto",
@@ -83,7 +86,9 @@ def jacobian_norm(
     graph, ``.grad`` and the global random state stay as they are.
 
     Args:
-        y, x: as for :func:`backprobe.vjp`.
+        y, x: as for :func:`backprobe.vjp`. Or a mapping of tensors, such as ``bp.capture`` gives, and two names in it,
+            y's first: ``jacobian_norm(acts, "head", "embeddings")``.
+        name: the name of x, if `y` is a mapping and `x` the name of y.
         per: norms of blocks in place of one. ``"sample"``: of ``d y[i] / d x[i]`` for each i of dimension 0 (where
             samples do not depend on each other, which is checked, they share passes). ``"token"``: of
             ``d y[:, i] / d x[:, j]`` for all i and j of dimension 1. Or (dimensions of y, dimensions of x), a number
@@ -108,21 +113,23 @@ def jacobian_norm(
     Raises:
         BackprobeError: as :func:`backprobe.vjp`; if a method needs JVPs that the graph does not allow; if a tensor is
             complex; if `products`, `chunk` or `confidence` make no sense.
+        UnknownName: if a mapping has no tensor of a given name.
     """
     begin = time.perf_counter()
+    y, x = by_name(y, x, name)
     if method not in ("auto", "exact", "estimate", *_ESTIMATORS):
         raise BackprobeError(
             f"method={method!r}: give 'auto', 'exact', 'estimate', {', '.join(map(repr, _ESTIMATORS))}"
         )
     budget = DEFAULT_PRODUCTS if products is None else products
-    checked(budget, confidence)
+    check_numbers(budget, confidence)
     generator = generator_of(seed)
     if per is not None:
         if method in ("krylov", "xnystrace"):
             raise BackprobeError(f"method={method!r} is for one norm; with per= give 'auto', 'exact' or 'estimate'")
         estimate = None if method == "auto" else method != "exact"
         return block_norms(y, x, per, estimate, products, max_seconds, confidence, generator, chunk, progress)
-    flat = matrix(y, x, "a Frobenius norm")
+    flat = flat_jacobian(y, x, "a Frobenius norm")
     at_once = chunk_of(flat.products, chunk)
     if not flat.m * flat.n:
         method = "exact"  # nothing is there to draw probes for
@@ -134,18 +141,18 @@ def jacobian_norm(
             square = None
         if square is None:
             square = _estimate(flat, method, budget, at_once, confidence, generator, progress)
-    return result(flat, square, confidence, begin)
+    return jacobian_norm_of(flat, square, confidence, begin)
 
 
-def matrix(y: Tree, x: Tree, what: str) -> Flat:
+def flat_jacobian(y: Tree, x: Tree, what: str) -> Flat:
     """Return the Jacobian of real tensors as a matrix."""
     products = Products(Named(y, "y"), Named(x, "x"))
     refuse_complex(products, what)
     return Flat(products)
 
 
-def checked(products: int, confidence: float) -> None:
-    """Raises BackprobeError for numbers that make no sense."""
+def check_numbers(products: int, confidence: float) -> None:
+    """Raise ``BackprobeError`` for a number of products below 2, or a confidence that is no probability."""
     if not 0 < confidence < 1:
         raise BackprobeError(f"confidence={confidence!r}: give a probability between 0 and 1, such as 0.95")
     whole_number("products", products, 2)
@@ -196,8 +203,11 @@ def _estimate(
     return square
 
 
-def result(flat: Flat, square: Square, confidence: float, begin: float) -> JacobianNorm:
-    """Return the norm and its interval from their squares."""
+def jacobian_norm_of(flat: Flat, square: Square, confidence: float, begin: float) -> JacobianNorm:
+    """Build the result from an estimate of the squared norm: square roots, numbers of products, seconds, notes.
+
+    :param begin: when the call began, on the clock of ``time.perf_counter``.
+    """
     note = square.note
     if not math.isfinite(square.value):
         kinds = {str(t.dtype).removeprefix("torch.") for t in [*flat.products.y.tensors, *flat.products.x.tensors]}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from .named import Tree
+
+#: The most rows and columns of a table that is printed.
+MAX_TABLE_ROWS, MAX_TABLE_COLUMNS = 16, 8
 
 
 def _number(value: float) -> str:
@@ -59,6 +63,28 @@ class JacobianNorm:
         return f"JacobianNorm({_number(self.value)}, {within}, {self.method}: {what}{note})"
 
 
+def table(values: torch.Tensor, rows: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return lines of a table of the matrix `values` with a name for each row and column.
+
+    NaN is shown as a dash. Of a matrix with more than ``MAX_TABLE_ROWS`` rows or ``MAX_TABLE_COLUMNS`` columns, the
+    first ones are shown, and a last line says how many there are.
+    """
+    shown = [[*columns[:MAX_TABLE_COLUMNS]]]
+    for line in values[:MAX_TABLE_ROWS, :MAX_TABLE_COLUMNS].tolist():
+        shown.append(["-" if math.isnan(value) else f"{value:.4g}" for value in line])
+    names = ["", *rows[:MAX_TABLE_ROWS]]
+    first = max(map(len, names))
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = [
+        "  " + "  ".join([name.ljust(first), *(cell.rjust(wide) for cell, wide in zip(cells, widths, strict=True))])
+        for name, cells in zip(names, shown, strict=True)
+    ]
+    if values.shape[0] > MAX_TABLE_ROWS or values.shape[1] > MAX_TABLE_COLUMNS:
+        size = " x ".join(map(str, values.shape))
+        lines.append(f"  ... the first {len(shown) - 1} rows and {len(shown[0])} columns of {size}; all are in .value")
+    return lines
+
+
 @dataclass(frozen=True)
 class BlockNorms:
     """Frobenius norms of blocks of a Jacobian: float64 tensors on the CPU, all of the same shape."""
@@ -81,7 +107,13 @@ class BlockNorms:
         ends = [_number(float(end)) for end in self.value.aminmax()] if self.value.numel() else []
         reach = f", from {ends[0]} to {ends[1]}" if ends else ""
         work = f"{_work(self.vjps, 0)} in {self.seconds:.2g} s"
-        return f"BlockNorms({size} norms of {self.axes}{reach}, {how}: {work}{note})"
+        head = f"BlockNorms({size} norms of {self.axes}{reach}, {how}: {work}{note})"
+        if not self.value.numel() or self.value.dim() > 2:
+            return head
+        matrix = self.value if self.value.dim() == 2 else self.value[None]
+        rows = [f"y {i}" for i in range(len(matrix))] if self.value.dim() == 2 else [""]
+        columns = [f"x {j}" if self.value.dim() == 2 else str(j) for j in range(matrix.shape[1])]
+        return "\n".join([head, *table(matrix, rows, columns)])
 
 
 @dataclass(frozen=True)
@@ -121,9 +153,8 @@ class SpectralNorm:
         rest = ", ".join(_number(float(s)) for s in self.singular_values[1:6])
         more = f", then {rest}" if rest else ""
         rank = f", stable rank {self.stable_rank:.3g}" if self.frobenius is not None else ""
-        how = (
-            f"{'converged' if self.converged else 'NOT converged'} after {self.steps} steps" if self.steps else "dense"
-        )
+        how = f"after {self.steps} step{'s' * (self.steps != 1)}" if self.steps else "dense"
+        how = f"{'' if self.converged else 'NOT '}converged {how}" if self.steps or not self.converged else how
         note = f"; {self.note}" if self.note else ""
         return (
             f"SpectralNorm({_number(self.value)}{more}{rank}, {how}: {_work(self.vjps, self.jvps)} "

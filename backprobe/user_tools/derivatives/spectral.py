@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 
 import torch
 
@@ -14,7 +15,7 @@ from .guard import Guard
 from .intervals import Moments
 from .krylov import GolubKahan, NotFinite
 from .named import Named, Tree
-from .norms import checked, first_sentence, matrix, result
+from .norms import check_numbers, first_sentence, flat_jacobian, jacobian_norm_of
 from .progress import Progress
 from .results import JacobianNorm, SpectralNorm
 
@@ -30,6 +31,7 @@ def spectral_norm(
     *,
     tolerance: float = 1e-4,
     max_steps: int = 100,
+    max_seconds: float = 30.0,
     probes: int = 16,
     confidence: float = 0.95,
     seed: int | torch.Generator = 0,
@@ -44,20 +46,24 @@ def spectral_norm(
     below `tolerance` times the largest singular value. Where one side has at most 32 elements, or the graph has no
     JVPs and y is small, the Jacobian is built and decomposed.
 
+    If that takes longer than `max_seconds`, the result is what is known by then: lower bounds, with
+    ``converged=False``, and a ``UserWarning`` says so. One product is never interrupted.
+
     Args:
         y, x: as for :func:`backprobe.vjp`.
         k: how many singular values and vectors.
         tolerance: relative residual that counts as converged.
         max_steps: give up then; the result says ``converged=False`` and holds lower bounds.
+        max_seconds: give up after the product that ends later than this, maybe with fewer than `k` singular values.
         probes: extra VJPs for the Frobenius norm and with it the effective rank; 0 for neither.
         confidence, seed, progress: as for :func:`backprobe.jacobian_norm`.
 
     Raises:
         BackprobeError: as :func:`backprobe.jacobian_norm`; if the graph has no JVPs and y is large.
     """
-    begin = time.perf_counter()
-    flat = matrix(y, x, "a spectral norm")
-    checked(max(probes, 2), confidence)
+    clock = _Clock(max_seconds)
+    flat = flat_jacobian(y, x, "a spectral norm")
+    check_numbers(max(probes, 2), confidence)
     small = min(flat.m, flat.n)
     if not small:
         empty = flat.products.x if flat.m else flat.products.y
@@ -75,7 +81,7 @@ def spectral_norm(
             try:
                 flat.products.transposed()
                 return _bidiagonal(
-                    flat, k, tolerance, max(max_steps, k), probes, confidence, generator, progress, begin
+                    flat, k, tolerance, max(max_steps, k), probes, confidence, generator, progress, clock
                 )
             except NotFinite:
                 raise _not_finite(flat) from None
@@ -83,7 +89,35 @@ def spectral_norm(
                 if flat.products.missing or flat.m * flat.n > _MAX_DENSE_ELEMENTS:
                     raise
                 note = f"dense, VJPs only: {first_sentence(error)}"
-        return _dense(flat, k, confidence, progress, begin, note)
+        return _dense(flat, k, confidence, progress, clock, note)
+
+
+class _Clock:
+    """The time that a call has taken, and its limit."""
+
+    def __init__(self, max_seconds: float) -> None:
+        if not max_seconds > 0:
+            raise BackprobeError(f"max_seconds={max_seconds!r}: give a number of seconds above 0")
+        self.begin, self._limit = time.perf_counter(), max_seconds
+        #: How far the work had come when the time was over; empty if it was not.
+        self.stopped_at = ""
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.begin
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds > self._limit
+
+    def stop(self, where: str) -> None:
+        """Warn that the time is over, with how far the work has come."""
+        self.stopped_at = f"stopped after {self.seconds:.2g} s, {where}"
+        warnings.warn(
+            f"spectral_norm {self.stopped_at}: the singular values are lower bounds. Give more max_seconds, or tensors "
+            "nearer to each other",
+            stacklevel=4,
+        )
 
 
 def _bidiagonal(
@@ -95,7 +129,7 @@ def _bidiagonal(
     confidence: float,
     generator: torch.Generator,
     shown: bool | None,
-    begin: float,
+    clock: _Clock,
 ) -> SpectralNorm:
     basis = GolubKahan(flat, generator)
     with Progress(2 * max_steps + probes, "singular values", shown) as progress:
@@ -103,32 +137,38 @@ def _bidiagonal(
             basis.step()
             progress.advance(2)
             p = len(basis.v)
-            if p < k:
+            if p < k and not clock.is_over:
                 continue
             left, values, right = basis.svd()
             # With J V = U B the residual is in what the next VJP adds (Paige and Saunders).
             beyond = 0.0 if basis.full else basis.look()
             residuals = (beyond * left[p, :k]).abs()
-            converged = basis.full or bool((residuals <= tolerance * values[0]).all())
+            converged = basis.full or (p >= k and bool((residuals <= tolerance * values[0]).all()))
             if converged or p >= max_steps:
                 break
-        frobenius = _frobenius(flat, basis, probes, confidence, generator, begin) if probes else None
+            if clock.is_over:
+                clock.stop(f"in step {p} of at most {max_steps}")
+                break
+        frobenius = _frobenius(flat, basis, probes, confidence, generator, clock) if probes else None
     u, v = (torch.stack(part).T for part in (basis.u, basis.v))
     left_vectors, right_vectors = (u @ left[:, :k].to(u)).T, (v @ right[:, :k].to(v)).T
-    return _result(flat, values[:k], left_vectors, right_vectors, residuals, converged, p, frobenius, begin)
+    return _result(flat, values[:k], left_vectors, right_vectors, residuals, converged, p, frobenius, clock)
 
 
 def _frobenius(
-    flat: Flat, basis: GolubKahan, probes: int, confidence: float, generator: torch.Generator, begin: float
-) -> JacobianNorm:
+    flat: Flat, basis: GolubKahan, probes: int, confidence: float, generator: torch.Generator, clock: _Clock
+) -> JacobianNorm | None:
+    """Return the Frobenius norm from the products so far and `probes` more; ``None`` if the time is over before."""
     moments, frame = Moments(flat.m), Frame(flat.m, probes, flat, generator)
     chunk = chunk_of(flat.products)
     while not basis.full and moments.count < min(probes, flat.m):
+        if clock.is_over:
+            return None
         moments.add(basis.outside(flat.rows(frame.take(min(chunk, probes - moments.count))))[:, None])
     mean, low, high = (float(p) for p in moments.estimate(confidence)) if moments.count else (0.0, 0.0, 0.0)
     method = "krylov" if moments.count else "exact"
     square = Square(basis.energy + mean, basis.energy + low, basis.energy + high, method)
-    return result(flat, square, confidence, begin)
+    return jacobian_norm_of(flat, square, confidence, clock.begin)
 
 
 def _not_finite(flat: Flat) -> BackprobeError:
@@ -149,7 +189,7 @@ def _not_finite(flat: Flat) -> BackprobeError:
     )
 
 
-def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, begin: float, note: str) -> SpectralNorm:
+def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, clock: _Clock, note: str) -> SpectralNorm:
     chunk = chunk_of(flat.products)
     right = flat.n < flat.m and not note
     if right:
@@ -159,22 +199,29 @@ def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, begin: flo
             if flat.products.missing or flat.m * flat.n > _MAX_DENSE_ELEMENTS:
                 raise
             right, note = False, f"VJPs only: {first_sentence(error)}"
-    side = flat.products.x if right else flat.products.y
-    parts = []
-    with Progress(flat.n if right else flat.m, "singular values: dense Jacobian", shown) as progress:
+    side, size = (flat.products.x, flat.n) if right else (flat.products.y, flat.m)
+    parts, done = [], 0
+    with Progress(size, "singular values: dense Jacobian", shown) as progress:
         for _, cotangents in units(side.tensors, chunk):
             rows = torch.cat([c.reshape(len(c), -1).to(flat.device, flat.dtype) for c in cotangents], dim=1)
             parts.append(flat.columns(rows) if right else flat.rows(rows))
+            done += len(rows)
             progress.advance(len(rows))
+            if clock.is_over and done < size:
+                clock.stop(f"with {done} of {size} {'columns' if right else 'rows'} of the Jacobian")
+                parts.append(parts[0].new_zeros(size - done, parts[0].shape[1]))
+                break
     whole = torch.cat(parts).T if right else torch.cat(parts)
     if not bool(torch.isfinite(whole).all()):
         raise _not_finite(flat)
     left, values, right_vectors = torch.linalg.svd(whole, full_matrices=False)
     total = square_of(whole)
-    frobenius = result(flat, Square(total, total, total, "exact"), confidence, begin)
+    frobenius = (
+        jacobian_norm_of(flat, Square(total, total, total, "exact"), confidence, clock.begin) if done == size else None
+    )
     zeros = torch.zeros(k, dtype=torch.float64)
     vectors = left.T[:k], right_vectors[:k]
-    return _result(flat, values[:k].double().cpu(), *vectors, zeros, True, 0, frobenius, begin, note)
+    return _result(flat, values[:k].double().cpu(), *vectors, zeros, done == size, 0, frobenius, clock, note)
 
 
 def _result(
@@ -186,7 +233,7 @@ def _result(
     converged: bool,
     steps: int,
     frobenius: JacobianNorm | None,
-    begin: float,
+    clock: _Clock,
     note: str = "",
 ) -> SpectralNorm:
     return SpectralNorm(
@@ -200,9 +247,9 @@ def _result(
         (flat.m, flat.n),
         flat.products.vjp.count,
         flat.products.jvp.count,
-        time.perf_counter() - begin,
+        clock.seconds,
         frobenius,
-        note,
+        "; ".join(part for part in (note, clock.stopped_at) if part),
     )
 
 

@@ -17,11 +17,11 @@ from .flat import Flat, Frame, generator_of
 from .guard import Guard
 from .intervals import Moments
 from .named import Named
-from .norms import checked
+from .norms import check_numbers
 from .products import Products
 from .progress import Progress
 from .reasons import each_reason, unfit
-from .results import JacobianNorm
+from .results import JacobianNorm, table
 
 
 class Sensitivity(Mapping[str, JacobianNorm]):
@@ -77,7 +77,11 @@ class SensitivityMatrix:
     def __repr__(self) -> str:
         known = int((~self.value.isnan()).sum())
         size = len(self.names)
-        return f"SensitivityMatrix({size} x {size}, {known} pairs connected, {self.vjps} backward passes)"
+        head = f"SensitivityMatrix({size} x {size}, {known} pairs connected, {self.vjps} backward passes)"
+        title = "  |d row / d column|_F"
+        names = [name or "(model)" for name in self.names]
+        lines = [head, title, *table(self.value, names, names)] if names else [head]
+        return without_controls("\n".join(lines), lines=True)
 
 
 def sensitivity(
@@ -111,7 +115,7 @@ def sensitivity(
     Raises:
         BackprobeError: if the output is not a name in `acts`, is not attached, or its graph is freed.
     """
-    checked(products, confidence)
+    check_numbers(products, confidence)
     generator = generator_of(seed)
     if not acts:
         raise BackprobeError("sensitivity: there is no tensor to ask about (acts is empty)")

@@ -11,8 +11,8 @@ Note [Backwards inside nodes]: The mode is off inside its own handler. A node th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from torch.overrides import TorchFunctionMode
 
@@ -20,6 +20,9 @@ from ...records import ACCUMULATE_SEQ
 from ...torch_internals import autograd_engine, backward_by_name, modes
 from ...torch_internals.entry_points import BY_FUNCTION, node_of
 from ...torch_internals.uncompiled import disable_dynamo
+
+if TYPE_CHECKING:
+    import torch
 
 #: Maximum number of running backward calls whose numbers are remembered.
 _MAX_NUMBERS = 256
@@ -32,7 +35,7 @@ class CallCounter(TorchFunctionMode):
         over.
     """
 
-    def __init__(self, begun: Callable[[list[Any]], Callable[[], None] | None]) -> None:
+    def __init__(self, begun: Callable[[list[object]], Callable[[], None] | None]) -> None:
         super().__init__()
         self._begun = begun
         self.count = 0
@@ -78,7 +81,7 @@ class CallCounter(TorchFunctionMode):
         if len(self._numbers) > _MAX_NUMBERS:
             del self._numbers[next(iter(self._numbers))]
 
-    def _learn(self, nodes: list[Any]) -> Callable[[], None]:
+    def _learn(self, nodes: list[torch.autograd.graph.Node]) -> Callable[[], None]:
         """Count a call that begins at `nodes`, and note the engine's number of it when it runs; see
         Note [Numbers of backward calls]."""
         with self._lock:
@@ -106,7 +109,13 @@ class CallCounter(TorchFunctionMode):
 
         return forget
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         entry = None if modes.compiling() or not self.active else BY_FUNCTION.get(func)
         if entry is None:

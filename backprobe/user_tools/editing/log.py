@@ -104,7 +104,7 @@ class Log:
         self._measure = measure
         self._lock = threading.Lock()
 
-    def add(self, rule: int, action: str, place: EditPlace, backward: int, before: Any, after: object) -> None:
+    def add(self, rule: int, action: str, place: EditPlace, backward: int, before: torch.Tensor, after: object) -> None:
         measured = _measure(before, after) if self._measure else None
         entry = Application(place, action, backward, before.numel(), measured)
         key = (rule, place.where, place.name)
@@ -119,9 +119,11 @@ class Log:
         return (rule, where, name) in self.counts or (rule, where, name) in self._also
 
 
-def _measure(before: object, after: object) -> tuple[Any, Any, Any] | None:
+def _measure(
+    before: object, after: object
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None:
     """Return norms and the number of changed elements as tensors of no dimension, without waiting for the device."""
-    if modes.hands_off(before) or modes.hands_off(after):
+    if modes.is_unsafe_to_read(before) or modes.is_unsafe_to_read(after):
         return None
     try:
         return _measured(before, after)
@@ -129,8 +131,10 @@ def _measure(before: object, after: object) -> tuple[Any, Any, Any] | None:
         return None
 
 
-def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
-    with torch.no_grad(), modes.unseen():
+def _measured(
+    before: torch.Tensor, after: torch.Tensor
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None:
+    with torch.no_grad(), modes.disable_function_modes():
         before, after = before.detach(), after.detach()
         if before.layout is torch.sparse_coo:
             first, second = before.coalesce(), after.coalesce()
@@ -147,11 +151,11 @@ def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
         return norm, norm_after, _changed(before, after, norm_after)
 
 
-def _norm(tensor: torch.Tensor) -> Any:
-    return norms.waiting(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
+def _norm(tensor: torch.Tensor) -> torch.Tensor | None:
+    return norms.device_norm(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
 
 
-def _changed(before: Any, after: Any, norm_after: Any) -> torch.Tensor:
+def _changed(before: torch.Tensor, after: torch.Tensor, norm_after: Any) -> torch.Tensor:
     differs = before != after
     # A NaN differs from itself. Two more passes are needed only if there is one; off the CPU that is not known yet.
     if norm_after is not None and not (norm_after.is_cpu and not norm_after.isnan()):

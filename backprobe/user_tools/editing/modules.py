@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -104,7 +104,7 @@ class ModuleHooks:
         """Return whether to edit this call: it is not in a compiled region, nor on a copy of the module."""
         return not modes.compiling() and self._active and member.ref() is module
 
-    def _output_hook(self, member: Member) -> Any:
+    def _output_hook(self, member: Member) -> Callable[..., object]:
         def note_output(module: nn.Module, args: object, output: object) -> None:
             if not self._here(member, module):
                 return
@@ -120,12 +120,12 @@ class ModuleHooks:
 
         return note_output
 
-    def _input_hooks(self, member: Member) -> tuple[Any, Any]:
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def _input_hooks(self, member: Member) -> tuple[Callable[..., object], Callable[..., object]]:
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
             if not self._here(member, module):
                 return None
             member.calls += 1
-            aliases: dict[int, tuple[Any, Any]] = {}
+            aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
             def alias(path: str, tensor: torch.Tensor) -> torch.Tensor:
                 if not (tensor.requires_grad and torch.is_grad_enabled()):
@@ -142,7 +142,7 @@ class ModuleHooks:
             args = tuple(swap.swapped(value, f"[{i}]") for i, value in enumerate(args))
             return args, {key: swap.swapped(value, f".{key}") for key, value in kwargs.items()}
 
-        def after(module: nn.Module, args: Any, output: Any) -> None:
+        def after(module: nn.Module, args: object, output: object) -> None:
             running = member.swaps.get(threading.get_ident())
             if running and member.ref() is module:
                 running.pop().undo()

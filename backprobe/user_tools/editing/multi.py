@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import nn
@@ -41,7 +40,9 @@ class _Round:
 class MultiHook:
     """A function that is called with several gradients; ``backprobe.register_multi_grad_hook`` has attached it."""
 
-    def __init__(self, names: list[str] | None, tensors: list[torch.Tensor], function: Any, mode: str) -> None:
+    def __init__(
+        self, names: list[str] | None, tensors: list[torch.Tensor], function: Callable[..., object], mode: str
+    ) -> None:
         self._names, self._function, self._any = names, function, mode == "any"
         #: Weak reference and number of the node, to know it again (Note [Hooks hold nothing]); -1 for a leaf.
         self._tensors = [
@@ -164,7 +165,7 @@ def register_multi_grad_hook(
         raise BackprobeError(f"mode is {mode!r}; it is 'all' or 'any'")
     if not callable(function):
         raise BackprobeError(f"the function is a {type(function).__name__}, which cannot be called")
-    named: Mapping[str, Any] | None = None
+    named: Mapping[str, torch.Tensor] | None = None
     if isinstance(tensors, nn.Module):
         named = {name: p for name, p in tensors.named_parameters() if p.requires_grad}
     elif isinstance(tensors, Mapping):
@@ -174,7 +175,7 @@ def register_multi_grad_hook(
             raise BackprobeError(
                 "select chooses names; give register_multi_grad_hook a mapping from names to tensors, or a model"
             )
-        chosen: list[Any] = list(tensors)  # type: ignore[arg-type]
+        chosen: list[torch.Tensor] = list(tensors)  # type: ignore[arg-type]
         names, what = None, [f"tensor {i}" for i in range(len(chosen))]
     else:
         fits = Choice(select)

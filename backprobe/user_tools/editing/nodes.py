@@ -13,7 +13,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,6 +26,9 @@ from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule
 from .tensors import TensorHooks, first
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 #: Module calls remembered for each thread.
 _CALLS = 100_000
@@ -135,7 +138,7 @@ class NodeHooks:
             self._handles.extend(handles)
             self._hooked.difference_update(mine)
 
-    def _hook(self, roots: list[object]) -> tuple[list[Any], list[Any], list[int]]:
+    def _hook(self, roots: list[object]) -> tuple[list[torch.autograd.graph.Node], list[RemovableHandle], list[int]]:
         graph = walk([node_of(root) for root in roots], self._plans)
         nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
         if len(self.names) < 1000:
@@ -175,10 +178,10 @@ class NodeHooks:
                 handles.append(node.register_hook(self.calls.leave))
         self._hooked.update(mine)
 
-    def _put(self, node: Any, name: str, rules: list[Rule]) -> Any:
+    def _put(self, node: torch.autograd.graph.Node, name: str, rules: list[Rule]) -> RemovableHandle:
         chains: dict[int, Chain] = {}
 
-        def edited(grads: Any) -> Any:
+        def edited(grads: Sequence[torch.Tensor | None]) -> object:
             several = sum(g is not None for g in grads) > 1
             result = list(grads)
             for k, grad in enumerate(grads):

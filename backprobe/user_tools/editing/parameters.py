@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -16,6 +16,9 @@ from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule
 
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
 
 class _Slot:
     """A name in a module under which a parameter is found, and the rules for it."""
@@ -25,10 +28,10 @@ class _Slot:
     def __init__(self, owner: nn.Module, attribute: str, name: str, rules: list[Rule]) -> None:
         self.owner, self.attribute, self.name, self.rules = weakref.ref(owner), attribute, name, rules
         #: The parameter that was there at the last look, and whether it required a gradient.
-        self.seen: weakref.ref[Any] | None = None
+        self.seen: weakref.ref[torch.Tensor] | None = None
         self.trained = False
 
-    def parameter(self) -> Any:
+    def parameter(self) -> torch.Tensor | None:
         """Return the current parameter of that name; if the module no longer exists, the last known one."""
         owner = self.owner()
         if owner is not None:
@@ -37,7 +40,7 @@ class _Slot:
         return self.seen() if self.seen is not None else None
 
 
-def _trained(parameter: Any) -> bool:
+def _trained(parameter: torch.Tensor | None) -> bool:
     """Return whether the parameter can receive a gradient. A lazy one takes no hook until it is initialised."""
     return parameter is not None and not is_lazy(parameter) and bool(parameter.requires_grad)
 
@@ -55,7 +58,7 @@ class ParameterHooks:
         self._log, self._calls, self._accumulated = log, calls, accumulated
         self._slots: list[_Slot] = []
         #: id of the parameter -> weak reference, its chain, the hook's handle.
-        self._hooks: dict[int, tuple[weakref.ref[Any], Chain, Any]] = {}
+        self._hooks: dict[int, tuple[weakref.ref[torch.Tensor], Chain, RemovableHandle]] = {}
         names: list[str] = []
         for path, module in model.named_modules(remove_duplicate=False):
             for attribute, parameter in module._parameters.items():
@@ -74,7 +77,7 @@ class ParameterHooks:
         """Hook what the names stand for now: parameters may have been replaced, frozen or made trainable."""
         if all(self._same(slot) for slot in self._slots):
             return
-        wanted: dict[int, tuple[Any, list[_Slot]]] = {}
+        wanted: dict[int, tuple[torch.Tensor, list[_Slot]]] = {}
         for slot in self._slots:
             parameter = slot.parameter()
             slot.seen = references.tensor_ref(parameter) if parameter is not None else None
@@ -91,20 +94,20 @@ class ParameterHooks:
 
     @staticmethod
     def _same(slot: _Slot) -> bool:
-        parameter: Any = slot.parameter()
+        parameter: torch.Tensor | None = slot.parameter()
         if parameter is None:
             return slot.seen is None
         same = slot.seen is not None and slot.seen() is parameter
         return same and slot.trained == _trained(parameter)
 
-    def _hook(self, parameter: torch.Tensor, slots: list[_Slot]) -> tuple[Chain, Any]:
+    def _hook(self, parameter: torch.Tensor, slots: list[_Slot]) -> tuple[Chain, RemovableHandle]:
         rules = {rule.number: rule for slot in slots for rule in slot.rules}
         place = EditPlace("parameter", slots[0].name, also=tuple(slot.name for slot in slots[1:]))
         chain = Chain(place, [rules[n] for n in sorted(rules)], self._log, self._calls)
         if not self._accumulated:
             return chain, parameter.register_hook(chain)
 
-        def after(parameter: Any) -> None:
+        def after(parameter: torch.Tensor) -> None:
             edited = chain(parameter.grad)
             if edited is None:
                 return

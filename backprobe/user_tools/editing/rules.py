@@ -65,7 +65,7 @@ _MAKERS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def rules_of(select: Any, action: Any) -> list[Rule]:
+def rules_of(select: Any, action: object) -> list[Rule]:
     """Return the rules given by the arguments of ``edit_gradients``, in order.
 
     The arguments are a selection and an action, a mapping from selections to actions, or pairs; an action may be a list
@@ -139,7 +139,7 @@ class Chain:
             result = self._apply(rule, result, backward)
         return None if result is grad else result
 
-    def _apply(self, rule: Rule, grad: Any, backward: int) -> Any:
+    def _apply(self, rule: Rule, grad: torch.Tensor, backward: int) -> torch.Tensor | None:
         version = grad._version
         try:
             result = rule.function(self.place)(grad)

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...basics.torch_texts import COPY_SLICES
 from ...torch_internals import references
 from .rules import Chain
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 #: Views noted and not yet dropped: the oldest go first.
 _VIEWS = 10_000
@@ -35,7 +39,7 @@ class Spot:
     def __init__(self) -> None:
         self.chains: list[Chain] = []
 
-    def __call__(self, grad: torch.Tensor) -> Any:
+    def __call__(self, grad: torch.Tensor) -> torch.Tensor | None:
         result = grad
         for chain in self.chains:
             edited = chain(result)
@@ -124,7 +128,7 @@ class TensorHooks:
 
     def hook_views(
         self, nodes: list[torch.autograd.graph.Node], names: list[str], seqs: list[int], hooked: set[int]
-    ) -> list[Any]:
+    ) -> list[RemovableHandle]:
         """Hook the ``CopySlices`` nodes that go round views, but for those in `hooked`; their handles. See
         Note [Edits of views]."""
         handles = []
@@ -154,8 +158,8 @@ class TensorHooks:
             self.views.clear()
 
 
-def _after(views: list[EditedView]) -> Any:
-    def edit_slices(grad_inputs: Any, grad_outputs: Any) -> Any:
+def _after(views: list[EditedView]) -> Callable[..., object]:
+    def edit_slices(grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]) -> object:
         grad = result = grad_inputs[0]
         if grad is None:
             return None
@@ -167,7 +171,7 @@ def _after(views: list[EditedView]) -> Any:
     return edit_slices
 
 
-def first(handle: Any) -> Any:
+def first(handle: RemovableHandle) -> RemovableHandle:
     """Put a node's hook before those that are there already, so that they see what was edited."""
     hooks = handle.hooks_dict_ref()
     if hooks is not None:

@@ -13,7 +13,7 @@ freeing a deep chain of those overflows the stack. Names are looked up when ther
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -57,7 +57,7 @@ class Kept(StandIn):
     safe = False
 
     def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
-        with modes.unseen():
+        with modes.disable_function_modes():
             self.tensor = tensor.detach()  # see Note [Cells hold aliases]
         #: Lives as long as this object: a share of a budget.
         self.note = note
@@ -65,7 +65,7 @@ class Kept(StandIn):
     def get(self) -> torch.Tensor:
         return self.tensor
 
-    def contents(self) -> Iterator[Any]:
+    def contents(self) -> Iterator[object]:
         yield self.tensor
 
 
@@ -75,14 +75,14 @@ class Foreign(StandIn):
     __slots__ = ("content", "unpack")
     safe = False
 
-    def __init__(self, content: Any, unpack: Any) -> None:
+    def __init__(self, content: object, unpack: Callable[[Any], torch.Tensor]) -> None:
         self.content, self.unpack = content, unpack
 
     def get(self) -> torch.Tensor:
         found: torch.Tensor = self.unpack(self.content)
         return found
 
-    def contents(self) -> Iterator[Any]:
+    def contents(self) -> Iterator[object]:
         yield self.content
 
 
@@ -92,7 +92,7 @@ class Version:
     __slots__ = ("leaf", "saved", "shape", "tensor", "token", "type", "view")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        with modes.unseen():
+        with modes.disable_function_modes():
             token = tensor.detach()
             if plain(token):
                 token.data = token.new_empty(0)  # see Note [Versions without memory]
@@ -163,5 +163,5 @@ class Cell(StandIn):
             self.version.check(self)
         return self.held.get()
 
-    def contents(self) -> Iterator[Any]:
+    def contents(self) -> Iterator[object]:
         yield self.held

@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import math
 import zlib
-from typing import Any
 
 import torch
 
@@ -96,7 +95,7 @@ class Deflated:
         return planes.t().contiguous().view(-1).view(self._dtype).to(self._device)
 
 
-def _memory(tensor: torch.Tensor) -> Any:
+def _memory(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a contiguous CPU tensor, without NumPy and without a copy. Valid while `tensor` is alive."""
     return memoryview((ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr()))
 

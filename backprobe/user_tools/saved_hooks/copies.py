@@ -72,12 +72,12 @@ class Viewed(StandIn):
         self._conj = tensor.is_conj()
 
     def get(self) -> torch.Tensor:
-        with modes.unseen(), torch.no_grad():
+        with modes.disable_function_modes(), torch.no_grad():
             flat = self.shared.flat()
             made = flat.as_strided(self._size, self._stride, flat.storage_offset() + self._offset)
             return made.conj() if self._conj else made
 
-    def contents(self) -> Iterator[Any]:
+    def contents(self) -> Iterator[object]:
         yield Elsewhere(id(self.shared), self.shared.policy, self.shared.nbytes)
 
 
@@ -117,10 +117,10 @@ class CopyingLayer(Layer):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._known: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[object, Shared] = weakref.WeakValueDictionary()
 
     def place(self, tensor: torch.Tensor) -> Held:
-        with modes.unseen(), torch.no_grad():
+        with modes.disable_function_modes(), torch.no_grad():
             storage = tensor.untyped_storage()
             start, end = span(tensor)
             size = storage.nbytes() // tensor.element_size()

@@ -119,7 +119,7 @@ class Layer(ABC):
         self._min_bytes = min_bytes
         self._budget = Budget(budget_bytes) if budget_bytes is not None else None
         self._buffers: set[int] = set()
-        self._outer: Layer | tuple[Any, Any] | None = None
+        self._outer: Layer | tuple[Callable[..., object], Callable[..., object]] | None = None
         self._active: str | None = None
         self._lenient = self.lenient
         self.tensors, self.bytes, self.held = 0, 0, 0
@@ -249,11 +249,11 @@ class Pair(Layer):
             return Foreign(packed, self._user_unpack)
         return Repacked(*self._split(packed), self._user_unpack)
 
-    def _split(self, packed: Any) -> tuple[Any, list[Held]]:
+    def _split(self, packed: object) -> tuple[object, list[Held]]:
         """Return the packed object without its tensors, and the results of passing those to the layers around."""
         found: list[Held] = []
 
-        def out(value: Any) -> Any:
+        def out(value: Any) -> object:
             if isinstance(value, torch.Tensor):
                 found.append(self.hand_on(value))
                 return _Hole(len(found) - 1)
@@ -279,7 +279,7 @@ class Repacked(StandIn):
     __slots__ = ("content", "parts", "unpack")
     safe = False
 
-    def __init__(self, content: Any, parts: list[Held], unpack: Any) -> None:
+    def __init__(self, content: object, parts: list[Held], unpack: Callable[[Any], torch.Tensor]) -> None:
         self.content, self.parts, self.unpack = content, parts, unpack
 
     def get(self) -> torch.Tensor:
@@ -297,5 +297,5 @@ class Repacked(StandIn):
         found: torch.Tensor = self.unpack(back(self.content))
         return found
 
-    def contents(self) -> Iterator[Any]:
+    def contents(self) -> Iterator[object]:
         yield from self.parts

@@ -198,7 +198,7 @@ class Ledger:
     def __repr__(self) -> str:
         return str(self)
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> object:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +52,9 @@ class _Writes(TorchDispatchMode):
         super().__init__()
         self._layer = layer
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         kwargs = kwargs or {}
         written = _written(func, args, kwargs) if func._schema.is_mutable else []
         if self._layer.guarded:
@@ -65,7 +68,7 @@ class _Writes(TorchDispatchMode):
         return made
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+def _written(func: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
     """Return the tensors that an op writes to."""
     found: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
@@ -138,6 +141,6 @@ class AllowMutation(Layer):
         self.clones += 1
         self.bytes += storage.nbytes()
         self.held += storage.nbytes()
-        with modes.unseen(), torch.no_grad():
+        with modes.disable_function_modes(), torch.no_grad():
             for guarded in found:
                 guarded.move(copy)

@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,10 +94,16 @@ class Allocations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.live, self.peak = 0, 0
-        self._known: dict[int, weakref.ref[Any]] = {}
+        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._finalizers: list[weakref.finalize] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         for tensor in tensors_in((args, kwargs)):
             self._see(tensor, made=False)
@@ -185,7 +191,7 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
         if id(module) not in inside:
             chosen.append((path, module))
             inside.update(id(m) for m in module.modules())
-    before: list[tuple[nn.Module, Any]] = []
+    before: list[tuple[nn.Module, object]] = []
     try:
         for _, module in chosen:
             before.append((module, module.__dict__.get("forward", before)))
@@ -200,8 +206,8 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
                 module.__dict__["forward"] = was
 
 
-def _checkpoint_of(forward: Callable[..., object]) -> Callable[..., Any]:
-    def run(*args: object, **kwargs: object) -> Any:
+def _checkpoint_of(forward: Callable[..., object]) -> Callable[..., object]:
+    def run(*args: object, **kwargs: object) -> object:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
@@ -212,7 +218,7 @@ def _checkpoint_of(forward: Callable[..., object]) -> Callable[..., Any]:
 class _Runs:
     """Runs of one step."""
 
-    def __init__(self, model: nn.Module, step: Callable[[], Any]) -> None:
+    def __init__(self, model: nn.Module, step: Callable[[], object]) -> None:
         self._model, self._step = model, step
         self._device = next((p.device for p in model.parameters() if p.is_cuda), None)
         self._state = _State(model)
@@ -341,7 +347,7 @@ class Trials:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def __call__(self, kind: str, what: Any, step: Callable[[], Any], rounds: int) -> Trial:
+    def __call__(self, kind: str, what: Any, step: Callable[[], object], rounds: int) -> Trial:
         if kind == "policy":
             return measure(what, self._model, step, rounds)
         with checkpointed(self._model, what) as paths:  # raises now if nothing matches

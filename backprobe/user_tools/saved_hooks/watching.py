@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -24,11 +24,15 @@ from ...torch_internals.entry_points import BY_FUNCTION, EntryPoint, node_of
 from ...torch_internals.walk import Plans, walk
 from .ledger import Ledger
 
+if TYPE_CHECKING:
+    from ...observe.forward.torch_call_recorder import Handler
+    from ...source.caller_frames import Args, Function, Kwargs
+
 
 class Forward:
     """A recording of the ops that a block runs, and of their results that are still alive."""
 
-    def __init__(self, model: nn.Module, on_backward: Callable[[list[Any], Any], None]) -> None:
+    def __init__(self, model: nn.Module, on_backward: Callable[[list[object], FrameType], None]) -> None:
         self._recording = Recording(model)
         self._recording.modules.inspecting = False  # values are not inspected
         self._recorder, self._on_backward = self._recording.recorder, on_backward
@@ -45,8 +49,8 @@ class Forward:
         backward_by_name.unshow(self._recorder)
         self._recording.__exit__(None, None, None)
 
-    def _called(self, entry: EntryPoint) -> Callable[..., Any]:
-        def call(func: object, args: object, kwargs: object, frame: FrameType) -> Any:
+    def _called(self, entry: EntryPoint) -> Handler:
+        def call(func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
             self._on_backward(entry.begins_at(args, kwargs), frame)
             return self._recorder.call(func, args, kwargs, frame)
 
@@ -100,12 +104,12 @@ class SavedBlock(Ledger):
             self._take(self._forward, [node_of(root) for root in roots], frame)
 
     def _take(self, forward: Forward, roots: list[object], frame: FrameType) -> None:
-        with modes.unseen():
+        with modes.disable_function_modes():
             holders = Holders(frame, self._frames, [self._model])
             self._reading = read(walk(roots, Plans(1)), forward, holders)
 
 
-def saved_tensors(subject: Any) -> Ledger:
+def saved_tensors(subject: object) -> Ledger:
     """List what autograd saves for backward: ``backprobe.saved_tensors(loss)``, or
     ``with backprobe.saved_tensors(model) as ledger:`` around a forward.
 
@@ -144,7 +148,7 @@ def saved_tensors(subject: Any) -> Ledger:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.user_tools.saved_hooks"):
         frame = frame.f_back
-    with modes.unseen():
+    with modes.disable_function_modes():
         # Not passed as tensors: a list of those would hold what the graph holds.
         graph = walk([t.grad_fn for t in tensors], Plans(1))
         return Ledger(read(graph, Nowhere(), Holders(frame, Frames())))

@@ -123,7 +123,8 @@ export interface Finding {
   parameters: string[];
   step: number | null;
   rank: number | null;
-  sites: { role: string; site: number }[];
+  /** `meaning`: what the line has to do with the finding, in words; empty for a role of a plugin. */
+  sites: { role: string; meaning: string; site: number }[];
   evidence: Record<string, unknown>;
   advice: string;
   /** Node of a call that the finding is about, where the page has that call: [call, node]. */

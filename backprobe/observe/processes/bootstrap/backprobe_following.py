@@ -140,7 +140,10 @@ def arrive():
 
 
 def _watch(config, parent, following):
-    """Begin observing this child, which has imported torch."""
+    """Begin observing this child, which has imported torch; a failure is noted in the run's folder and not raised.
+
+    `config` is JSON, `parent` the rank of the parent.
+    """
     import json
     from time import perf_counter
 

@@ -59,7 +59,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
                 <Lines
                   key={i}
                   excerpt={one}
-                  kind={finding.kind}
+                  meanings={Object.fromEntries(finding.sites.map((one) => [one.role, one.meaning]))}
                   main={i === 0}
                   lit={model.doc.sites[lit]}
                   step={stepOf(model, finding)}

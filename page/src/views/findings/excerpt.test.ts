@@ -6,7 +6,7 @@ const site = (line: number, text = `line ${line}`, file = "a.py") => ({ file, li
 const sites = [site(10), site(14), site(30), site(1), site(12, "other"), site(5, "gone", "b.py"), site(40)];
 const doc = { sites, sources: [{ file: "a.py", lines, library: false }] };
 const of = (...named: [string, number][]) =>
-  excerpts(doc, { sites: named.map(([role, number]) => ({ role, site: number })) });
+  excerpts(doc, { sites: named.map(([role, number]) => ({ role, meaning: "", site: number })) });
 
 test("the main line comes with more lines around it", () => {
   const [first] = of(["cause", 0]);

@@ -2,12 +2,11 @@ import type { Site } from "../../data/document";
 import { Code } from "../../parts/code";
 import type { ViewProps } from "../view";
 import type { Excerpt } from "./excerpt";
-import { meaning } from "./roles";
 
 interface Props {
   excerpt: Excerpt;
-  /** The kind of the finding. */
-  kind: string;
+  /** By role, what a line with it has to do with the finding. */
+  meanings: Readonly<Record<string, string>>;
   /** Whether it holds the main line. */
   main: boolean;
   /** A line that is pointed at elsewhere. */
@@ -18,7 +17,7 @@ interface Props {
 }
 
 /** Lines of a file; under each that a finding names, what part it plays. */
-export function Lines({ excerpt, kind, main, lit, step, link }: Props) {
+export function Lines({ excerpt, meanings, main, lit, step, link }: Props) {
   const { file, first, marks } = excerpt;
   const [line, mark] = [...marks][0]!;
   const width = String(first + excerpt.lines.length).length;
@@ -56,7 +55,7 @@ export function Lines({ excerpt, kind, main, lit, step, link }: Props) {
                     class="findings-role"
                     style={{ paddingLeft: `min(calc(${width + 2 + indent(text)}ch + 12px), 30%)` }}
                   >
-                    <b>▲ {role}</b> {meaning(role, kind)}
+                    <b>▲ {role}</b> {meanings[role]}
                   </div>
                 ))}
               </div>

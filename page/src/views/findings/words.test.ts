@@ -22,9 +22,9 @@ const finding: Finding = {
   step: 3,
   rank: null,
   sites: [
-    { role: "mutated", site: 0 },
-    { role: "saved", site: 1 },
-    { role: "x", site: 9 },
+    { role: "mutated", meaning: "", site: 0 },
+    { role: "saved", meaning: "", site: 1 },
+    { role: "x", meaning: "", site: 9 },
   ],
   evidence: { op: "```", shape: [2, 3] },
   advice: "Use relu.",

@@ -97,11 +97,11 @@ describe("the ledger of a finding", () => {
 
   test("is that of a parameter of its optimizer where it names no parameter", () => {
     const sites = [
-      { role: "stepped", site: 7 },
-      { role: "optimizer", site: 8 },
+      { role: "stepped", meaning: "", site: 7 },
+      { role: "optimizer", meaning: "", site: 8 },
     ];
     expect(ledgered(made, finding({ sites }))).toBe(2);
-    expect(ledgered(made, finding({ sites: [{ role: "optimizer", site: 9 }] }))).toBe(-1);
+    expect(ledgered(made, finding({ sites: [{ role: "optimizer", meaning: "", site: 9 }] }))).toBe(-1);
     expect(ledgered(made, finding({ sites, parameters: ["a"] }))).toBe(-1);
     expect(ledgered(made, finding({}))).toBe(-1);
   });

@@ -35,7 +35,7 @@ const spec: Spec = {
       title: "detach cut the graph",
       module: "",
       parameters: ["off.weight", "off.bias"],
-      sites: [{ role: "cut", site: 1 }],
+      sites: [{ role: "cut", meaning: "", site: 1 }],
     },
   ],
 }; // prettier-ignore

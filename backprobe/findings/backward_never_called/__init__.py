@@ -1,0 +1,1 @@
+"""Rule for methods ``backward`` of modules, which autograd does not call."""

@@ -1,0 +1,1 @@
+"""Rule for gradients that a custom function or a hook changed in place."""

@@ -1,0 +1,1 @@
+"""Rule for calls of optimizers, schedulers and gradient scalers that torch refused."""

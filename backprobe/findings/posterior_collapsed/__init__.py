@@ -1,0 +1,1 @@
+"""Rule for variational autoencoders whose codes carry nothing."""

@@ -1,0 +1,73 @@
+"""The rule for variational autoencoders whose codes carry nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...records import CollapsedPosterior, Finding
+from ..rules import GRADIENTS_INVALID, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: From this ratio of weights on, the divergence counts for too much: a constant factor of 2 between the usual forms of
+#: the reconstruction's error is left, and a beta that people choose.
+MIN_RATIO = 6.0
+#: How far the ratio may be from the number of elements, as a share, if a mean in place of a sum explains it.
+MAX_RATIO_ERROR = 0.5
+
+
+@rule(
+    Kind(
+        "posterior-collapsed",
+        "warning",
+        "a variational autoencoder does not use its codes: their distribution is that of the prior for every sample",
+        after="embeddings-collapse",
+        questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
+        points_to="the reconstruction's error, and the divergence that outweighs it",
+    ),
+    silenced_by=(GRADIENTS_INVALID,),
+)
+def posterior_collapsed(trace: Trace) -> list[Finding]:
+    """Report each line with a collapse; an info if the weights of the loss do not explain it."""
+    return [_finding(seen) for seen in trace.facts.of(CollapsedPosterior)]
+
+
+def _finding(seen: CollapsedPosterior) -> Finding:
+    outweighs = seen.ratio is not None and seen.ratio >= MIN_RATIO
+    title = "the codes carry nothing: at the end of the run the posterior of each sample is the prior"
+    if outweighs:
+        title += f"; beside {seen.op} the divergence counts {seen.ratio:,.3g} times as much as in the evidence lower "
+        title += "bound"
+    return Finding(
+        kind="posterior-collapsed",
+        severity="warning" if outweighs else "info",
+        title=title,
+        confidence="likely" if outweighs else "possible",
+        step=seen.first,
+        sites=sites_of(
+            ("cause" if outweighs else "compared", seen.compared), ("term", seen.site), ("failed", seen.failed)
+        ),
+        evidence={
+            "divergence": seen.divergence,
+            "codes": seen.codes,
+            "elements": seen.elements,
+            "ratio": seen.ratio,
+        },
+        advice=_advice(seen)
+        if outweighs
+        else "The decoder does without its code. Raise the weight of the divergence "
+        "from 0 over the first steps, or make the decoder weaker.",
+    )
+
+
+def _advice(seen: CollapsedPosterior) -> str:
+    factor = f"{1 / (seen.ratio or 1):.2g}"
+    if not math.isclose(seen.ratio or 0, seen.elements, rel_tol=MAX_RATIO_ERROR):
+        return f"Multiply the divergence by {factor}, or raise its weight from 0 to that over the first steps."
+    return (
+        f"{seen.op} is divided by the {seen.elements:,} elements of a sample, and the divergence is a sum over the "
+        "code. Sum both over the elements of a sample, and take the mean over the batch only; or multiply the "
+        f"divergence by {factor}."
+    )

@@ -1,0 +1,42 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from handmade import at, only, traced
+from learning import STEP, sites_of_only
+
+from backprobe.records import CollapsedPosterior
+
+COLLAPSED_POSTERIOR = CollapsedPosterior(90, 130, 2e-5, 8, "mse_loss", 64, 64.0, at(21), at(20), at(90))
+
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "posterior-collapsed": (traced(STEP, seen=[COLLAPSED_POSTERIOR]), [("cause", 20), ("term", 21), ("failed", 90)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+    found = only(trace)
+    assert found.title == (
+        "the codes carry nothing: at the end of the run the posterior of each sample is the prior; beside mse_loss the "
+        "divergence counts 64 times as much as in the evidence lower bound"
+    )
+    assert "divided by the 64 elements of a sample" in found.advice and "by 0.016" in found.advice
+
+
+def test_a_weight_that_the_script_chose() -> None:
+    found = only(traced(STEP, seen=[dataclasses.replace(COLLAPSED_POSTERIOR, ratio=200.0)]))
+    assert found.advice.startswith("Multiply the divergence by 0.005") and found.severity == "warning"
+
+
+@pytest.mark.parametrize("ratio", [None, 1.0, 5.9])
+def test_a_collapse_that_the_weights_do_not_explain_is_an_info(ratio: float | None) -> None:
+    found = only(traced(STEP, seen=[dataclasses.replace(COLLAPSED_POSTERIOR, ratio=ratio)]))
+    assert (found.severity, found.confidence, found.sites[0].role) == ("info", "possible", "compared")
+    assert found.title.endswith("is the prior") and "decoder" in found.advice

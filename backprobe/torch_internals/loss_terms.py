@@ -1,0 +1,190 @@
+"""Reads from an autograd graph which terms a loss is the weighted sum of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from ..ops import canonical, info
+from .saved_by_nodes import saved_tensors
+
+#: Maximum number of nodes that are visited.
+MAX_NODES = 200
+
+
+class Term(NamedTuple):
+    """A node on whose result a loss depends linearly. It is itself no sum, mean, scaling or reshape.
+
+    :ivar number: which result of the node it is.
+    :ivar weight: the derivative of the loss by each element of the result.
+    """
+
+    node: Any
+    number: int
+    weight: float
+
+
+class NormalDivergence(NamedTuple):
+    """The divergence of normal distributions from the standard normal, as a part of a loss.
+
+    :ivar weight: the derivative of the loss by the divergence of one element.
+    :ivar squares: the term of the squared means; ``nodes``: those of all its terms.
+    :ivar means, variances: of the distributions, of one shape.
+    """
+
+    weight: float
+    squares: Term
+    nodes: frozenset[Any]
+    means: torch.Tensor
+    variances: torch.Tensor
+
+
+class Comparison(NamedTuple):
+    """An operation that compares results with targets.
+
+    :ivar elements: the number of its targets; ``weight``: the weight of the error of each in the loss.
+    """
+
+    op: str
+    elements: int
+    weight: float
+
+
+def terms_of(root: object) -> list[Term]:
+    """Return the terms of the loss that node `root` made; a term that is added several times has one weight.
+
+    Elements of a result that get different weights, by a mask or a product with a tensor, end the search there: the
+    product is a term.
+    """
+    weights: dict[tuple[Any, int], float] = {}
+    open_: list[tuple[Any, int, float]] = [(root, 0, 1.0)]
+    for visited in range(MAX_NODES):
+        if visited == len(open_):
+            break
+        node, number, weight = open_[visited]
+        parts = _parts(node)
+        if parts is None:
+            weights[node, number] = weights.get((node, number), 0.0) + weight
+            continue
+        open_ += [(child, at, weight * factor) for child, at, factor in parts]
+    else:
+        return []
+    return [Term(node, number, weight) for (node, number), weight in weights.items()]
+
+
+def _parts(node: Any) -> list[tuple[Any, int, float]] | None:
+    """Return the nodes whose results a node adds up, with their factors; ``None`` if it does something else.
+
+    An element that broadcasts counts as often as it is added.
+    """
+    name = canonical(node.name())
+    edges = [(child, at, k) for k, (child, at) in enumerate(node.next_functions) if child is not None]
+    if name in ("sum", "mean"):
+        count = averaged_elements(node) if name == "mean" else 1
+        return [(child, at, 1 / count) for child, at, _ in edges] if count else None
+    own, parts = _elements(node, 0), []
+    for child, at, k in edges:
+        factor, given = _factor(node, name, k, len(edges)), _elements(child, at)
+        if factor is None or not given or own % given:
+            return None
+        parts.append((child, at, factor * (own // given)))
+    return parts or None
+
+
+def _factor(node: Any, name: str, k: int, inputs: int) -> float | None:
+    """Return by what an elementwise node multiplies its input number `k`; ``None`` if it does something else.
+
+    :param inputs: how many inputs have a graph.
+    """
+    if info(node.name()).reshapes or name == "neg":
+        return -1.0 if name == "neg" else 1.0
+    alpha = float(getattr(node, "_saved_alpha", 1))
+    summands = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}
+    if name in summands:
+        return summands[name][k]
+    if name not in ("mul", "div") or inputs > 1 or (name == "div" and k):
+        return None
+    constant = _constant(node, "self" if k else "other")
+    if name == "mul" or constant is None:
+        return constant
+    return 1 / constant if constant else None
+
+
+def _elements(node: Any, number: int) -> int:
+    """Return the number of elements of a result of a node; 0 if it has no shape."""
+    metadata = node._input_metadata[number]
+    return 0 if metadata.is_nested_tensor else math.prod(metadata.shape)
+
+
+def averaged_elements(node: Any) -> int:
+    """Return over how many elements a ``mean`` node averages; 0 if it does not say."""
+    shape, dims = getattr(node, "_saved_self_sym_sizes", None), getattr(node, "_saved_dim", None)
+    if not isinstance(shape, tuple):
+        return 0
+    if not isinstance(dims, tuple) or not dims:
+        return math.prod(shape)
+    return math.prod(shape[(dim if dim < 1 << 63 else dim - (1 << 64)) % len(shape)] for dim in dims) if shape else 1
+
+
+def _constant(node: Any, name: str) -> float | None:
+    """Return the number that a node multiplies or divides by."""
+    value = next((tensor for saved, tensor in saved_tensors(node) if saved == name), None)
+    if value is None or value.numel() != 1 or not value.is_cpu or value.requires_grad:
+        return None
+    return float(value)
+
+
+def normal_divergence(terms: list[Term]) -> NormalDivergence | None:
+    """Return the first divergence of normal distributions from the standard normal among the terms of a loss.
+
+    It is the sum of ``(m^2 + s^2 - 1 - log s^2) / 2`` (Kingma and Welling 2014, appendix B): the squares of means and
+    deviations, or the means squared and an exponential, have one weight, and the logarithm its negative.
+    """
+    squares = [(term, value) for term in terms if (value := _squared(term.node)) is not None and term.weight > 0]
+    for term, mean in squares:
+        for other in terms:
+            if other.node is term.node or not math.isclose(other.weight, term.weight, rel_tol=1e-3):
+                continue
+            variance = _variance(other, terms)
+            if variance is not None and variance.shape == mean.shape and mean.dim() > 1:
+                nodes = frozenset((term.node, other.node))
+                return NormalDivergence(2 * term.weight, term, nodes, mean, variance)
+    return None
+
+
+def _squared(node: Any) -> torch.Tensor | None:
+    """Return what a node squares."""
+    saved, name = dict(saved_tensors(node)), canonical(node.name())
+    if name == "mul" and len(saved) == 2 and len({edge for edge in node.next_functions if edge[0] is not None}) == 1:
+        return saved.get("self") if saved["self"].shape == saved["other"].shape else None
+    is_square = name == "pow" and getattr(node, "_saved_exponent", None) == 2
+    return saved.get("self") if is_square else None
+
+
+def _variance(term: Term, terms: list[Term]) -> torch.Tensor | None:
+    """Return the variances, if `term` is their sum and their logarithm is subtracted with the same weight."""
+    node, saved = term.node, dict(saved_tensors(term.node))
+    opposite = [other for other in terms if math.isclose(other.weight, -term.weight, rel_tol=1e-3)]
+    if canonical(node.name()) == "exp":
+        given = node.next_functions[0]
+        return saved.get("result") if any((other.node, other.number) == given for other in opposite) else None
+    deviation = _squared(node)
+    if deviation is None:
+        return None
+    logs = (other.node for other in opposite if canonical(other.node.name()) == "log")
+    return deviation.square() if any(one.next_functions[0][0] is node for one in logs) else None
+
+
+def comparison_of(term: Term) -> Comparison | None:
+    """Return what a term compares; ``None`` if it is no loss function and no square of a difference."""
+    node, saved = term.node, dict(saved_tensors(term.node))
+    given, name = saved.get("self"), canonical(node.name())
+    reduction = getattr(node, "_saved_reduction", None)
+    if given is None or term.weight <= 0:
+        return None
+    if isinstance(reduction, int):
+        elements = saved["target"].numel() if "target" in saved else given.numel()
+        return Comparison(name, elements, term.weight / (elements if reduction == 1 else 1))
+    return Comparison(name, given.numel(), term.weight) if name == "pow" and given.dim() > 1 else None

@@ -1,0 +1,71 @@
+"""Models that an evaluation leaves in evaluation mode for the next phase of training. One line here calls ``eval``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+from backprobe.records import LeftInEvaluation
+
+Tensor = torch.Tensor
+
+
+class Wrapper(nn.Module):
+    """A model around another one, as a library makes it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+@torch.no_grad()
+def evaluated(model: nn.Module) -> Tensor:
+    model.eval()
+    return model(torch.randn(8, 4))
+
+
+def in_two_phases(wrap: Callable[[nn.Module], nn.Module], back: bool = False, frozen: bool = False) -> Any:
+    """Train a model, evaluate it, and train it, or a head behind it, again with a new optimizer."""
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    model, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)), nn.Linear(1, 1)
+    for phase in (0, 1):
+        module = wrap(model) if phase else model
+        if phase and back:
+            module.train()
+        model.requires_grad_(not (phase and frozen))
+        parameters = [*module.parameters(), *(head.parameters() if phase and frozen else ())]
+        optimizer = torch.optim.SGD(parameters, lr=1e-2)
+        for _ in range(12):
+            optimizer.zero_grad()
+            out = module(torch.randn(8, 4))
+            (head(out) if phase and frozen else out).square().mean().backward()
+            optimizer.step()
+        evaluated(model)
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return collector.trace(session).facts.of(LeftInEvaluation)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, Wrapper])
+def test_a_phase_after_an_evaluation_that_does_not_switch_back(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    (found,) = in_two_phases(wrap)
+    assert (found.model, found.since, found.train, found.evaluation) == ("Sequential", 12, 12, 12)
+    assert [site.text for site in found.calls] == ["model.eval()"]
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, Wrapper])
+def test_a_phase_that_switches_back_or_does_not_train_the_model(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    assert in_two_phases(wrap, back=True) == ()
+    assert in_two_phases(wrap, frozen=True) == ()
