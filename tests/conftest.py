@@ -72,6 +72,16 @@ def measured() -> Iterator[None]:
         sys.settrace(before)
 
 
+@pytest.fixture(autouse=True)
+def steady_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which steps a test in this process records depends on their number, and not on the load of the machine."""
+    policy = sys.modules.get("backprobe.observe.schedule.step_policy")
+    if policy is not None:
+        from steady_budget import SteadyBudget  # which imports torch
+
+        monkeypatch.setattr(policy, "Budget", SteadyBudget)
+
+
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """For tests that compile: nothing is left of those before, or of this one."""

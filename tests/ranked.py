@@ -122,11 +122,21 @@ def _run(job: dict[str, Any]) -> None:
             return
 
 
+def _free_port() -> int:
+    """Return a free port that the system gives to no other process by itself: one below its own range (32768 on)."""
+    for port in range(10000 + os.getpid() % 20000, 32768):
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port from 10000 to 32767 is free")
+
+
 def _stuck(job: dict[str, Any], seconds: float, patience: float) -> bool:
     """Whether a rank had to be killed though none had ended badly."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     ranks = {}
     for rank in range(job["ranks"]):
         sys.stdout.flush()

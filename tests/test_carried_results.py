@@ -82,7 +82,7 @@ def test_the_line_that_carries_a_result_is_named(script, line: str, retain: bool
     texts = [site.site.text for site in found.sites if site.role == "carried"]
     assert [text.partition("# line: ")[2] for text in texts] == [line]
     if retain:
-        assert (found.confidence, found.sites[0].role) == ("certain", "carried")
+        assert (found.confidence, found.sites[0].role) == ("likely", "carried")
         assert next(site.site.text for site in found.sites if site.role == "mutated").endswith("# line: steps")
 
 

@@ -145,7 +145,7 @@ def test_that_begins_late(settings: Settings) -> None:
         else:
             too_late(loop)
 
-    trace = watched(step, 300, settings)
+    trace = watched(step, 300 if settings.budget is None else 1200, settings)
     (finding,) = (one for one in trace.findings if one.kind == "clipping-without-effect")
     assert finding.step >= 40
 

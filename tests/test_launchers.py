@@ -154,11 +154,8 @@ LEFT_ALONE = (
     + """
 import subprocess
 if "RANK" not in os.environ:
-    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
-    import socket
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+    port = str(10000 + os.getpid() % 20000)  # below the range from which the system gives ports to others
+    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": "1"})
 work(how="well")
 time.sleep(int(os.environ["RANK"]))

@@ -492,4 +492,4 @@ def test_a_state_carried_over_from_a_late_step_that_is_not_recorded() -> None:
             optimizer.step()
     (found,) = trace.findings
     assert (found.kind, found.step) == ("second-backward", WHEN)
-    assert site(found, "reused").startswith("out, state = net(")
+    assert found.sites[0].site.text.startswith("out, state = net(")

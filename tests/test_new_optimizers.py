@@ -43,7 +43,7 @@ def found(script: Callable[[], Any], settings: Settings | None = None) -> list[N
 
 
 @pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=0.05)])
-@pytest.mark.parametrize("steps", [1, 4, 20])
+@pytest.mark.parametrize("steps", [1, 4, 15, 20])
 def test_an_optimizer_that_is_made_anew(settings: Settings, steps: int) -> None:
     def script() -> None:
         model = network()

@@ -436,7 +436,8 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
     session.stop()
     assert session.error is None
     (step,) = begun
-    assert {step + 2, step + 3} <= set(recorded)  # the next step has begun when the measurement is emitted
+    after = sorted(one for one in recorded if step < one <= step + 14)  # the next ones may take the fast path
+    assert len(after) >= 2 and after[1] == after[0] + 1
 
 
 def test_the_script_is_as_alone() -> None:

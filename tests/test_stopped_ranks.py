@@ -12,7 +12,6 @@ import pytest
 
 TRAIN = """
 import os
-import socket
 
 import torch
 import torch.distributed as dist
@@ -46,9 +45,7 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         work(int(os.environ["RANK"]), os.environ["MASTER_PORT"], STEPS)
     else:
-        with socket.socket() as there:
-            there.bind(("127.0.0.1", 0))
-            port = there.getsockname()[1]
+        port = 10000 + os.getpid() % 20000  # below the range from which the system gives ports to others
         mp.spawn(work, (port, STEPS), 2)
 """
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

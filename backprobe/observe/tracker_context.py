@@ -156,11 +156,12 @@ class TrackerContext:
     def on_alarms(self, alarms: Sequence[object], waits: bool) -> None:
         """React to the last statistics.
 
-        :param alarms: new alarms; the next steps are inspected closely, and an ``alarm`` event is emitted for each.
+        :param alarms: new alarms; the next steps that do not take the fast path are inspected closely, and an
+            ``alarm`` event is emitted for each.
         :param waits: something is an alarm if it persists: the next statistics are measured soon.
         """
         if alarms:
-            self.inspect_until(self.steps.index + STEPS_AFTER_ALARM)
+            self.inspect_until(self.steps.index + self.steps.fast_path_left + STEPS_AFTER_ALARM)
         for alarm in alarms:
             self.events.alarm.emit(alarm)
         if waits:

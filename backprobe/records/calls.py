@@ -67,7 +67,7 @@ class Raised:
     backward: Site | None = None
     #: The operation whose derivative that node is, if a backward with ``create_graph`` created it.
     of: Derivative | None = None
-    #: Whether the forward line of that node is inferred, since the call was not recorded.
+    #: Whether the forward line of that node is inferred, since its forward was not recorded.
     inferred: bool = False
 
     @property
@@ -109,7 +109,8 @@ class Reuse:
     have retained it. ``node`` is the first node of the new graph that leads into the old one, at ``old``; ``None`` if
     no graph was built since. ``shared``: the earlier call ran only a part of this graph, from another root.
     ``carried``: the line that last used the old tensor, in the function that has it in a variable; ``assigned``: the
-    line that assigned this variable, or the attribute of a module.
+    line that assigned this variable, or the attribute of a module. ``inferred``: the line of ``node`` is, since its
+    forward was not recorded.
     """
 
     freed_by: int
@@ -120,6 +121,7 @@ class Reuse:
     shared: bool = False
     carried: Site | None = None
     assigned: Site | None = None
+    inferred: bool = False
 
 
 @record

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...records import BackwardCall, Facts, Finding, RefusedToCompile, Site
-from ..rules import WRONG, Kind, Question, rule, sites_of
+from ..rules import LINE_INFERRED, WRONG, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -38,8 +38,13 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     sites = sites_of(("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
     by = _by(change.op, change.site.text if change.site else "")
     title, advice = f"{by} changed {what} that {saver} had saved for backward", _advice(change.op)
+    inferred: dict[str, object] = {"saved_line": LINE_INFERRED} if raised.inferred and change.region is None else {}
+    if change.inferred:
+        inferred |= {"inferred": INFERRED, "candidates": _places(change.candidates)}
     carried = change.carried if change.op.endswith(".step") else None
     if carried is not None and carried.node is not None:
+        if carried.assigned is not None:
+            inferred |= {"inferred": ASSIGNMENT_INFERRED}
         entry = call.nodes[carried.node]
         old = call.nodes[carried.old].node.op or call.nodes[carried.old].name
         sites = sites_of(("carried", carried.assigned), ("reused", entry.site), ("reused", carried.carried)) + sites
@@ -54,7 +59,9 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="inplace",
             severity="error",
             title=title,
-            confidence="certain" if change.site is not None and raised.certain and not change.inferred else "likely",
+            confidence="certain"
+            if change.site is not None and raised.certain and "inferred" not in inferred
+            else "likely",
             module=run.module,
             node=run.name,
             tensor=change.tensor,
@@ -66,7 +73,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
                 "shape": list(change.shape),
                 "op": change.op,
                 "mutating_module": change.module,
-                **({"inferred": INFERRED, "candidates": _places(change.candidates)} if change.inferred else {}),
+                **inferred,
                 "call": run.node.call,
             },
             advice=advice,
@@ -106,6 +113,7 @@ _DETACH = (
     "The optimizer changes the weights in each step, so a backward call cannot go through the graph of an earlier "
     "iteration. After that, remove retain_graph=True."
 )
+ASSIGNMENT_INFERRED = "the line that carries the result on is read from the source: it assigns the variable that has it"
 INFERRED = "operations were not recorded in this step: of the lines that can have written, this is the likeliest"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...records import BackwardCall, Facts, Finding, Inside
-from ..rules import WRONG, Kind, Question, rule, sites_of
+from ...records import BackwardCall, Facts, Finding, InferredLine, Inside
+from ..rules import LINE_INFERRED, WRONG, Kind, Question, candidates, rule, sites_of
 
 
 @rule(
@@ -33,7 +33,11 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
             around = new.site
             new = replace(new, node=replace(new.node, op=one.op, site=one.site, module=one.module))
     shared = new is None and reuse.shared
-    entry = new.site if new is not None else old.site if shared and old.site else call.site
+    inferred: dict[str, object] = {"inferred": LINE_INFERRED} if reuse.inferred else {}
+    for line in facts.of(InferredLine):
+        if reuse.inferred and (line.backward, line.node) == (call.index, reuse.node):
+            inferred |= candidates(line.candidates)
+    entry = (new.site or reuse.carried) if new is not None else old.site if shared and old.site else call.site
     # If the new graph begins inside a function that received the old tensor, the call of that function is a site too.
     handed = reuse.carried if entry is not None and reuse.carried is not None else None
     if handed is not None and entry is not None and (handed.file, handed.function) == (entry.file, entry.function):
@@ -76,7 +80,7 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="second-backward",
             severity="error",
             title=title,
-            confidence="certain",
+            confidence="likely" if reuse.inferred else "certain",
             module=new.module if new is not None else run.module,
             node=run.name,
             tensor=f"output of {old.node.op or old.name}",
@@ -87,6 +91,7 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
                 "freed_by_call": reuse.freed_by,
                 "old_node": old.name,
                 "old_line": str(old.site) if old.site else None,
+                **inferred,
             },
             advice=advice,
         )

@@ -43,3 +43,9 @@ def test_the_line_that_handed_an_old_tensor_to_a_function() -> None:
     one, other = (only(traced(failed(reuse=reuse))) for reuse in (REUSED, handed))
     assert [role for role, _ in roles(one)].count("reused") == 1
     assert roles(other)[:2] == [roles(one)[0], ("reused", 44)]
+
+
+def test_a_line_of_a_forward_that_was_not_recorded_is_likely() -> None:
+    seen, unseen = (only(traced(failed(reuse=dataclasses.replace(REUSED, inferred=one)))) for one in (False, True))
+    assert (seen.confidence, unseen.confidence) == ("certain", "likely")
+    assert unseen.evidence["inferred"].startswith("the forward of this step was not recorded")

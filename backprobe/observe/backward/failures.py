@@ -91,7 +91,13 @@ class Failures:
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
-        return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.was_counted)
+        inferred = node is not None and not self._has_line(running, node)
+        return Raised(type(error).__name__, str(error), node, certain, inner, inferred=inferred)
+
+    def _has_line(self, running: ActiveBackward, node: int) -> bool:
+        """Return whether the line of a node was observed when it was made; otherwise it is inferred."""
+        recorded = self._recorder.recording and running.graph.seqs[node] >= self._state.recorded_from
+        return recorded and not running.was_counted
 
     def _backward_of(self, nodes: list[torch.autograd.graph.Node], node: int | None, text: str) -> Site | None:
         """Return the user's line that the error refers to.
@@ -123,7 +129,7 @@ class Failures:
 
     def _mutation_cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
-        noted = self._recorder.recording and seq >= self._state.recorded_from
+        noted = self._has_line(running, node)
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
         inputs = self._regions.inputs_of(seq)
         if inputs is not None and mutated is not None and mutated.write is None:
@@ -166,7 +172,8 @@ class Failures:
                 shared = not any(map(past.ran, roots))
                 return Reuse(past.call, site, past.step, None, node, shared)
             lines = lines_that_carry(first[1], running, self._names)
-            return Reuse(past.call, site, past.step, *first, False, *lines)
+            inferred = not self._has_line(running, first[0])
+            return Reuse(past.call, site, past.step, *first, False, *lines, inferred=inferred)
         return None
 
 

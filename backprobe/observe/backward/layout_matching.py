@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from difflib import SequenceMatcher
 
 from ...ops import info
@@ -32,6 +32,20 @@ def matching_positions(one: list[str], other: list[str]) -> list[tuple[int, int]
         for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
             pairs += [(head + a + at, head + b + at) for at in range(size)]
     return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
+
+
+def partly_matched(entries: Sequence[Entry], matched: Set[int], frames: Frames) -> set[int]:
+    """Return the positions of `entries` in a run of one line in one module of which only a part is in `matched`."""
+    found: set[int] = set()
+    begin, lines = 0, [(entry[0], _line(frames, entry), entry[3]) for entry in entries]
+    for end in range(1, len(entries) + 1):
+        if end < len(entries) and lines[end] == lines[begin]:
+            continue
+        run = range(begin, end)
+        if not all(at in matched for at in run):
+            found.update(run)
+        begin = end
+    return found
 
 
 _STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
@@ -104,17 +118,20 @@ def from_lines_that_ran(
     if len(part) > MAX_COMPARED_NAMES or all(node in made for node in part):
         return found
     stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
+    runs: list[tuple[CodeLocation, list[int]]] = []
     for spot in dict.fromkeys(new_lines):
         site = frames.site(spot)
         called = operations_in_order(site.file, site.line) if site is not None else []
-        ops = [op for op in (_normalized(op) for op in called if not _is_class(op)) if op in stems]
+        ops = [op for op in called if any(_may_make(op, stem) for stem in set(stems))]
         best: list[int] = []
         for start in range(len(part)):
             window = _matching_run(ops, stems, [names[node] for node in part], start)
             new = sum(part[at] not in made for at in window)
             if window and new and new > sum(part[at] not in made for at in best):
                 best = window
-        for at in best:
+        runs.append((spot, best))
+    for spot, run in sorted(runs, key=lambda pair: len(pair[1])):  # of two lines, the one that made more nodes
+        for at in run:
             found[part[at]] = (*spot, stems[at], where.get(id(spot[0])), None)
     return found
 
@@ -137,14 +154,14 @@ def _matching_run(ops: list[str], stems: list[str], names: list[str], start: int
 
     Up to half of the operations may make no nodes: they compute with numbers.
     """
-    if not ops or stems[start] != ops[0]:
+    if not ops or not _may_make(ops[0], stems[start]):
         return []
     at, found = start, []
     for op in ops:
         next_at = at
-        while next_at < len(stems) and stems[next_at] != op and info(names[next_at]).reshapes:
+        while next_at < len(stems) and not _may_make(op, stems[next_at]) and info(names[next_at]).reshapes:
             next_at += 1
-        if next_at < len(stems) and stems[next_at] == op:
+        if next_at < len(stems) and _may_make(op, stems[next_at]):
             found.append(next_at)
             at = next_at + 1
     return found if 2 * len(found) >= len(ops) else []

@@ -14,6 +14,7 @@ from ...basics.torch_texts import COMPILED
 from ...graphs.packed_calls import Layout, Signature
 from ...graphs.plan import Plan
 from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
+from ...source.frames import Frames
 from ...torch_internals import private
 from ...torch_internals.walk import LiveGraph
 from ..forward.leaves import LeafTensor
@@ -28,6 +29,7 @@ from .layout_matching import (
     from_neighbours,
     from_new_lines,
     matching_positions,
+    partly_matched,
 )
 from .measurement_plan import MeasurementPlan
 
@@ -90,13 +92,16 @@ class LiveLayout:
         """Return whether the same lines made the nodes of both layouts."""
         return self._names_and_entries() == other._names_and_entries()
 
-    def entries_for(self, names: list[str]) -> dict[int, Entry]:
-        """Return the entries of this layout's nodes that match `names`, by position.
+    def entries_for(self, names: list[str], frames: Frames) -> tuple[dict[int, Entry], set[int]]:
+        """Return the entries of this layout's nodes that match `names`, by position, and the doubtful positions.
 
-        `names` are in the order in which nodes were made.
+        `names` are in the order in which nodes were made. A position is doubtful if other nodes that its line made here
+        match nothing: had the line run, it would have made them again.
         """
         own_names, entries = self._names_and_entries()
-        return {at: entries[i] for at, i in matching_positions(names, own_names)}
+        pairs = matching_positions(names, own_names)
+        parts = partly_matched(entries, {i for _, i in pairs}, frames)
+        return {at: entries[i] for at, i in pairs}, {at for at, i in pairs if i in parts}
 
     def named_entries(self) -> Iterable[tuple[str, Entry]]:
         """Return the name and the entry of each node."""
@@ -192,7 +197,7 @@ class Layouts:
 
         The nodes are compared by name, in the order in which they were made, with the most similar layout. A node that
         the layout does not have gets a line only if it can be inferred, for example from lines that ran for the first
-        time.
+        time. Such a line also goes before one of the layout that made only a part of its nodes.
 
         :param bounds: node counters at the ends of calls: nodes made between two of them are compared on their own.
         """
@@ -203,22 +208,25 @@ class Layouts:
             if log.is_unknown(seqs[i]):
                 parts.setdefault(bisect_right(bounds, seqs[i]), []).append(i)
         made: dict[int, Entry] = {}
+        doubtful: set[int] = set()
         for part in parts.values():
-            best: dict[int, Entry] = {}
+            best: tuple[dict[int, Entry], set[int]] = {}, set()
             for live in self._layouts:
-                found = live.entries_for([names[i] for i in part])
-                if len(found) > len(best):
+                found = live.entries_for([names[i] for i in part], self._names.frames)
+                if len(found[0]) > len(best[0]):
                     best = found
-                if len(best) == len(part):
+                if len(best[0]) == len(part):
                     break
-            made |= {part[at]: entry for at, entry in best.items()}
+            made |= {part[at]: entry for at, entry in best[0].items()}
+            doubtful |= {part[at] for at in best[1]}
         unknown = {i for part in parts.values() for i in part}
         self.new_nodes = unknown - made.keys()
         self.inferred = frozenset(seqs[i] for i in unknown)
         if self.new_nodes:
             names_of, new_lines = {i: names[i] for i in self.new_nodes}, self.scanner.latest()
             for part in parts.values():
-                made |= from_lines_that_ran(part, names, made, new_lines, self._names.frames)
+                certain = {i: entry for i, entry in made.items() if i not in doubtful}
+                made |= from_lines_that_ran(part, names, certain, new_lines, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}
             made |= from_new_lines(left, new_lines, self._names.frames, made.values())
         rest = {i: names[i] for i in self.new_nodes - made.keys()}

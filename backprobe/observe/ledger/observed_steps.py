@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..tracker_context import TrackerContext
 
 #: Observed steps: the first ones, and then this many in a row out of every so many.
 FIRST_OBSERVED_STEPS, OBSERVED_STEPS_IN_A_ROW, OBSERVATION_INTERVAL = 16, 5, 64
+#: Of these rows, every n-th is kept whole, if steps are long, and if they are short: the others may take the fast path.
+KEPT_ROWS_IF_LONG, KEPT_ROWS_IF_SHORT = 2, 16
 #: Maximum number of optimizers that first step later than that and whose first steps are observed too, and number of
 #: these steps.
 MAX_LATE_OPTIMIZERS, FIRST_OBSERVED_STEPS_IF_LATE = 4, 8
@@ -24,7 +24,7 @@ def ends_observed_row(step: int) -> bool:
 
 
 class ObservedSteps:
-    """The steps to observe. They do not take the fast path; if steps are short, every other row of them may take it."""
+    """The steps to observe. The first ones, and some rows of later ones, do not take the fast path."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._steps = context.steps
@@ -52,12 +52,10 @@ class ObservedSteps:
     def _steps_until_observed(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path.
 
-        :param long_steps: steps are long enough to keep every other row of observed steps whole.
+        :param long_steps: each step has room for more than the fast path.
         """
-        first = max(FIRST_OBSERVED_STEPS, self._late_start + FIRST_OBSERVED_STEPS_IF_LATE)
-        if not long_steps:
-            return 0 if FIRST_OBSERVED_STEPS <= step < first else sys.maxsize
-        interval = 2 * OBSERVATION_INTERVAL
-        if step < first or step % interval < OBSERVED_STEPS_IN_A_ROW:
-            return 0
-        return interval - step % interval
+        is_late = 0 <= step - self._late_start < FIRST_OBSERVED_STEPS_IF_LATE
+        interval = (KEPT_ROWS_IF_LONG if long_steps else KEPT_ROWS_IF_SHORT) * OBSERVATION_INTERVAL
+        if step < FIRST_OBSERVED_STEPS:
+            return 0 if is_late or long_steps else FIRST_OBSERVED_STEPS - step
+        return 0 if is_late or step % interval < OBSERVED_STEPS_IN_A_ROW else interval - step % interval

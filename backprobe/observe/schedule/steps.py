@@ -109,6 +109,8 @@ class StepWatch:
         self.call_indices: list[int] = []
         #: The number of backward calls of the running step that add to gradients.
         self._accumulating_calls = 0
+        #: Whether some optimizer calls a closure: its backward calls come while it steps, also in the fast path.
+        self._calls_closures = False
         #: Parameters that an optimizer held when it stepped, by the id of the reference: a new parameter may have the
         #: id of a freed one.
         self.held_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -285,7 +287,7 @@ class StepWatch:
         """
         self.fast_path_left, self.defers_records, self.calls_left = steps, defers_records, self.losses.summed_calls
         if steps:
-            single = all(len(turn) == 1 for turn in self._optimizer_sets)
+            single = all(len(turn) == 1 for turn in self._optimizer_sets) and not self._calls_closures
             self.fast_path_optimizers = (
                 {by: turn for turn in self._optimizer_sets for by in turn} if single and self._can_end_now() else {}
             )
@@ -418,6 +420,7 @@ class StepWatch:
                 self._events.fault(self, error)
             closure = next(filter(callable, (*args[1:], *kwargs.values())), None)
             if closure is not None:
+                self._calls_closures = True
                 self._events.closure_step_begins.emit(optimizer, closure)
             elif code_objects.is_builtin_optimizer(optimizer):
                 self._events.builtin_optimizer_begins.emit(optimizer)
@@ -435,6 +438,8 @@ class StepWatch:
             self._parameter_counts[id(optimizer)] = count
             known.groups, known.empty_groups = len(groups), sum(not group["params"] for group in groups)
             known.duplicates = count - len({id(p) for p in parameters})
+            if not known.visible:  # it was made in a step that was not recorded
+                self._note_frozen_outside(parameters)
             for p in parameters:
                 ref = private.tensor_ref(p)
                 self.held_parameters[id(ref)] = known.refs[id(p)] = ref
@@ -444,6 +449,14 @@ class StepWatch:
         if sampled:
             known.sampled_step = self.index
             self.samples.measure_before_step(parameters, self.samples_accelerators)
+
+    def _note_frozen_outside(self, parameters: list[torch.Tensor]) -> None:
+        """Note the frozen parameters of other optimizers, which the one that steps now does not hold."""
+        held = set(map(id, parameters))
+        for ref in self.held_parameters.values():
+            tensor = ref()
+            if tensor is not None and id(tensor) not in held and not tensor.requires_grad:
+                self._names.leaves.note_frozen(tensor)
 
     def _optimizer_post_hook(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():

@@ -178,6 +178,7 @@ class NewOptimizerTracker(Tracker):
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
         for sequence in self._sequences.values():
             sequence.is_least = sequence.is_least or sequence.made > 1
+            sequence.has_passed = True  # its last optimizer may have taken a part of these steps
 
     def fast_path_optimizer_stepped(self, optimizer: object, seq: int) -> None:
         sequence = self._by_optimizer.get(id(optimizer))
