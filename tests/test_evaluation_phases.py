@@ -1,8 +1,13 @@
-"""Models that an evaluation leaves in evaluation mode for the next phase of training. One line here calls ``eval``."""
+"""Models that an evaluation leaves in evaluation mode for the next phase of training.
+
+Only one line here calls ``eval`` as code, since every line that does counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +16,8 @@ from torch import nn
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import LeftInEvaluation
+from backprobe.records import LeftInEvaluation, Site
+from backprobe.source.grad_switches import is_in_evaluation
 
 Tensor = torch.Tensor
 
@@ -69,3 +75,37 @@ def test_a_phase_after_an_evaluation_that_does_not_switch_back(wrap: Callable[[n
 def test_a_phase_that_switches_back_or_does_not_train_the_model(wrap: Callable[[nn.Module], nn.Module]) -> None:
     assert in_two_phases(wrap, back=True) == ()
     assert in_two_phases(wrap, frozen=True) == ()
+
+
+TUNES_ON_PURPOSE = """
+import torch
+
+def tune(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+def main(model):
+    tune(model)
+    model.eval()  # ON PURPOSE
+    tune(model)
+    with torch.no_grad():
+        model(torch.randn(8, 4))
+
+def check(model):
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(8, 4))
+"""
+
+
+def test_a_function_that_also_trains_is_no_evaluation(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(TUNES_ON_PURPOSE)
+    lines = TUNES_ON_PURPOSE.splitlines()
+    calls = [Site(str(file), line + 1, "", text) for line, text in enumerate(lines) if ".eval()" in text]
+    main, check = (replace(site, function=name) for site, name in zip(calls, ("main", "check"), strict=True))
+    assert not is_in_evaluation(main, [str(file)])
+    assert is_in_evaluation(check, [str(file)])

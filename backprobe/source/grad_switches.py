@@ -21,6 +21,10 @@ _FREEZING_METHODS = frozenset(
 _SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 #: Attributes and methods that take a value out of its graph.
 _CUTS = frozenset({"detach", "item", "numpy", "data", "tolist", "argmax"})
+#: Methods that train: of a loss, an accelerator or a module of Lightning, and of trainers and estimators.
+_TRAINING_METHODS = frozenset({"backward", "manual_backward", "fit"})
+#: Number of functions that are searched for such a call.
+MAX_FUNCTIONS_CALLED = 50
 #: Number of assignments that are followed from a variable to the code that gives its value.
 MAX_ASSIGNMENTS_IN_A_ROW = 4
 
@@ -57,10 +61,11 @@ def freezes_always(site: Site) -> bool:
     return not values or any(is_false(value) for value in values)
 
 
-def is_in_evaluation(site: Site) -> bool:
+def is_in_evaluation(site: Site, files: list[str]) -> bool:
     """Return whether the function around `site` turns gradient mode off itself, in its body or by a decorator.
 
-    Code outside of functions is no evaluation: it may do anything else, too.
+    A function of the user's `files` that also trains, itself or by functions that it calls, is no evaluation; nor is
+    code outside of functions, which may do anything else, too.
     """
     index = index_of(site.file)
     function = index.function_at(site.line, site.function)
@@ -69,7 +74,24 @@ def is_in_evaluation(site: Site) -> bool:
     decorators = getattr(function.node, "decorator_list", [])
     inside = [one for one in index.inside(function) if isinstance(one, ast.Call)]
     calls = [one for one in (*decorators, *inside) if last_name(getattr(one, "func", one)) in _SWITCHES]
-    return any(not isinstance(one, ast.Call) or not _is_on(one) for one in calls)
+    is_off = any(not isinstance(one, ast.Call) or not _is_on(one) for one in calls)
+    return is_off and not _trains(index, function, files)
+
+
+def _trains(index: SourceIndex, function: Scope, files: list[str]) -> bool:
+    """Return whether a function calls ``backward``, or ``fit`` of a library, itself or by functions that it calls."""
+    seen: set[ast.AST] = set()
+    waiting = [(index, function)]
+    while waiting and len(seen) < MAX_FUNCTIONS_CALLED:
+        where, scope = waiting.pop()
+        if scope.node in seen:
+            continue
+        seen.add(scope.node)
+        calls = [one for one in where.inside(scope) if isinstance(one, ast.Call)]
+        if any(last_name(one.func) in _TRAINING_METHODS for one in calls):
+            return True
+        waiting += [found for call in calls for found in functions_called(where, call, files)]
+    return False
 
 
 def _all_parameters(function: Scope) -> list[str]:

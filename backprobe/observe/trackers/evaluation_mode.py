@@ -2,8 +2,8 @@
 
 Note [Phases in evaluation mode]: a script may train a model in evaluation mode on purpose, mostly in a new phase, with
 a new optimizer. Such a phase is recorded only if every line that calls ``eval`` is in a function that turns gradient
-mode off: these lines belong to evaluations. In a new phase the model may be a part of another one, which a library
-trains: a wrapper in train mode does not switch its parts.
+mode off and does not train: these lines belong to evaluations. In a new phase the model may be a part of another one,
+which a library trains: a wrapper in train mode does not switch its parts.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class EvaluationModeTracker(Tracker):
         found: list[tuple[nn.Module | None, LeftInEvaluation]] = []
         for modes in self._modes.values():
             calls = self._eval_calls(self._context.frames.site(modes.stepped)) if modes.was_left else ()
-            if calls and (not modes.is_new_phase or all(map(is_in_evaluation, calls))):
+            files = self._context.frames.users_files()
+            if calls and (not modes.is_new_phase or all(is_in_evaluation(site, files) for site in calls)):
                 counts = modes.since, modes.evaluation, modes.train
                 record = LeftInEvaluation(modes.root.class_name, *counts, modes.affected, calls)
                 found.append((modes.root.ref(), record))
