@@ -433,7 +433,7 @@ def test_parameters_to_sample_belong_to_an_optimizer_that_is_alive() -> None:
     for _ in range(3):
         net(torch.randn(5, 4)).square().mean().backward()
         optimizer.step()
-    sampled = session.schedule.steps.sample_parameters()
+    sampled = session.schedule.steps.optimizers.sample_parameters()
     session.stop()
     assert [id(p) for p in sampled] == [id(p) for p in [*net.parameters()][:4]]
 

@@ -31,7 +31,7 @@ class RunFacts:
         self._calls, self._leaves, self._frames, self._events = calls, forward.leaves, forward.frames, events
         #: The parts that may have the methods ``records`` and ``unseen``.
         self._parts: list[object] = [
-            *(forward.regions, forward.detach_points, schedule.steps, calls.layouts),
+            *(forward.regions, forward.detach_points, schedule.steps.optimizers, calls.layouts),
             *(forward.modules, forward.recorder.log, forward.values, forward.leaves),
         ]
         #: Where and why the session ended early, if it did.
@@ -64,7 +64,9 @@ class RunFacts:
         """Return facts about the run as a whole, so far."""
         leaves, steps = self._leaves, self._steps
         leaves.note_coverage(self._budget.share is None or self._budget.recorded_steps >= self._budget.steps)
-        parameters = leaves.parameters(steps.optimized_parameters, steps.visible_parameters, steps.updated_since)
+        parameters = leaves.parameters(
+            steps.optimized_parameters, steps.optimizers.visible_parameters, steps.optimizers.updated_since
+        )
         seen = tuple(record for records in self._collect("records") for record in records)
         seen += leaves.free_parameters(steps.optimized_parameters)
         return Facts(parameters, self.unseen(), tuple(sorted(self._settings.checks)), (*seen, self.watched()))

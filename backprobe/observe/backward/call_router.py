@@ -89,7 +89,7 @@ class CallRouter:
         if compiles or not self._recorder.recording:
             self._calls.compiled_calls += compiles
             accumulates = kind != "autograd.grad"
-            self._calls.count_call(roots, nested, self._steps.sample_parameters() if accumulates else None)
+            self._calls.count_call(roots, nested, self._steps.optimizers.sample_parameters() if accumulates else None)
             if accumulates and not nested and not compiles:
                 self._steps.losses.note_unobserved_call(far_leaves(walk([node_of(root) for root in roots], Plans())))
             if not compiles or nested:

@@ -205,7 +205,7 @@ class InterceptedFunctions:
         optimizer = frame.f_locals.get(code_objects.OPTIMIZER)
         if optimizer is None:
             return
-        self._steps.note_optimizer(
+        self._steps.optimizers.note(
             optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
         )
 

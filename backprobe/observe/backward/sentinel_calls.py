@@ -65,7 +65,7 @@ class SentinelCalls:
     def leaves(self) -> list[torch.Tensor]:
         """Return the sentinels that are alive: some leaves far from the roots of the last recorded graph, or others."""
         known = [leaf for leaf in (ref() for ref in self.sentinel_refs) if leaf is not None]
-        known = known or self.steps.sample_parameters()
+        known = known or self.steps.optimizers.sample_parameters()
         return known or [leaf for leaf in (ref() for ref in self._provisional_refs) if leaf is not None]
 
     def take_fast_path(self, roots: Any, accumulates: bool, frame: FrameType, budget: Budget) -> bool | None:

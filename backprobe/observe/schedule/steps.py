@@ -19,17 +19,13 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter, sub
+from operator import sub
 from typing import Any
 
 import torch
 from torch.optim import optimizer as optim
 
-from ...records import BriefSteps, OptimizerSeen, Step
-from ...source.frames import CodeLocation
+from ...records import BriefSteps, Step
 from ...torch_internals import code_objects, gradient_clipping, private
 from ...torch_internals.memory_usage import allocated, resident
 from ..events import Events
@@ -38,6 +34,7 @@ from ..recording_state import RecordingState
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import AcceleratorClipNorm, AcceleratorNorms, Samples
+from .seen_optimizers import SeenOptimizers
 from .step_hooks import StepHooks
 
 #: The losses and the norms of a step that are still on an accelerator.
@@ -45,33 +42,7 @@ OnAccelerator = tuple[list[Any], list[AcceleratorNorms | AcceleratorClipNorm]]
 
 #: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
 MAX_CALLS_BEFORE_FIRST_STEP = 100
-#: References to parameters of optimizers above which those to freed parameters are dropped.
-MAX_HELD = 100_000
-#: Freed optimizers that are still reported after a later one has got their id.
-MAX_FREED_OPTIMIZERS = 16
 _clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
-
-
-@dataclass
-class SeenOptimizer:
-    """An optimizer: its class, where it was created, and weak references to the parameters that it holds."""
-
-    name: str
-    spot: CodeLocation | None
-    refs: dict[int, weakref.ref[torch.Tensor]]
-    ref: weakref.ref[torch.optim.Optimizer]
-    #: Parameters of the modules that were visible where it was created; empty if there were none.
-    visible: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
-    #: How many groups it has, how many of them are empty, and how many of its parameters are listed twice or frozen.
-    groups: int = 1
-    empty_groups: int = 0
-    duplicates: int = 0
-    frozen_parameters: int = 0
-    #: The node counter at its last known step; and the last training step outside the fast path in which it stepped,
-    #: and that in which its parameters were sampled.
-    last_counter: int = -1
-    step: int = -1
-    sampled_step: int = -1
 
 
 class StepWatch:
@@ -111,13 +82,7 @@ class StepWatch:
         self._accumulating_calls = 0
         #: Whether some optimizer calls a closure: its backward calls come while it steps, also in the fast path.
         self._calls_closures = False
-        #: Parameters that an optimizer held when it stepped, by the id of the reference: a new parameter may have the
-        #: id of a freed one.
-        self.held_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
-        #: By id: the optimizers that were seen being created, or stepping. Negative numbers: those that were freed, and
-        #: whose id a later one has.
-        self.optimizers: dict[int, SeenOptimizer] = {}
-        self._freed_optimizers = 0
+        self.optimizers = SeenOptimizers(names, self._forget_optimizer)
         #: Ids of optimizers that stepped outside the fast path.
         self.recorded_optimizers: set[int] = set()
         #: How many more steps take the fast path, and the step at which the fast path began.
@@ -129,8 +94,6 @@ class StepWatch:
         self.fast_path_optimizers: dict[int, frozenset[int]] = {}
         #: Whether a call of the running step took the fast path.
         self.has_fast_path_call = False
-        #: Maps the id of an optimizer to the node counter when it stepped during the fast path.
-        self._fast_path_counters: dict[int, int] = {}
         #: The node counter at the end of the last step that ended early, and the ids of the optimizers that stepped in
         #: it.
         self._early_end: tuple[int, frozenset[int]] = -1, frozenset()
@@ -153,8 +116,6 @@ class StepWatch:
         #: the index of its step.
         self._clip_norms: list[float | AcceleratorClipNorm | None] = []
         self._deferred_clip_norms: list[tuple[int, float | AcceleratorClipNorm]] = []
-        #: Maps the id of an optimizer to the number of parameters that it held when it stepped last.
-        self._parameter_counts: dict[int, int] = {}
         self.samples = Samples(names, share)
         self._step_began = self._paused_at = _clock()
         #: The time of the next read; the bytes used by this process and by its accelerator at the last one.
@@ -294,13 +255,8 @@ class StepWatch:
 
     def emit_fast_path_steps(self) -> None:
         """Emit the optimizers that stepped during the fast path, in order: their writes may matter later."""
-        stepped, self._fast_path_counters = self._fast_path_counters, {}
-        for by, at in sorted(stepped.items(), key=itemgetter(1)):
-            known = self.optimizers.get(by)
-            optimizer = known.ref() if known is not None else None
-            if known is not None and optimizer is not None:
-                known.last_counter = at
-                self._events.fast_path_optimizer_stepped.emit(optimizer, at)
+        for optimizer, at in self.optimizers.take_fast_path_steps():
+            self._events.fast_path_optimizer_stepped.emit(optimizer, at)
 
     def _end_fast_path_step(self) -> None:
         """End a fast-path step, and the fast path itself if it was the last one."""
@@ -405,7 +361,7 @@ class StepWatch:
             return
         if self._is_observed_here():
             if self.fast_path_optimizers or (
-                self.fast_path_left and not self._is_known(optimizer)
+                self.fast_path_left and not self.optimizers.has(optimizer)
             ):  # the fast path does not expect it
                 self.leave_fast_path()
             self.is_stepping = True
@@ -427,36 +383,19 @@ class StepWatch:
             self._events.own.since(mark)
 
     def _begin_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        groups = optimizer.param_groups
-        count, known = sum(len(group["params"]) for group in groups), self._seen_optimizer(optimizer, None)
-        new = self._parameter_counts.get(id(optimizer)) != count
+        groups, known = optimizer.param_groups, self.optimizers.see(optimizer)
+        sizes = [len(group["params"]) for group in groups]
+        new = known.count != sum(sizes)
         sampled = self.index < self._start_steps or self.samples.is_due(self.index, known.sampled_step)
         if not (new or sampled):
             return
         parameters = [p for group in groups for p in group["params"]]
         if new:
-            self._parameter_counts[id(optimizer)] = count
-            known.groups, known.empty_groups = len(groups), sum(not group["params"] for group in groups)
-            known.duplicates = count - len({id(p) for p in parameters})
-            if not known.visible:  # it was made in a step that was not recorded
-                self._note_frozen_outside(parameters)
-            for p in parameters:
-                ref = private.tensor_ref(p)
-                self.held_parameters[id(ref)] = known.refs[id(p)] = ref
-            if len(self.held_parameters) > MAX_HELD:
-                self.held_parameters = {key: ref for key, ref in self.held_parameters.items() if ref() is not None}
+            self.optimizers.note_parameters(known, parameters, sizes)
         known.frozen_parameters = sum(not p.requires_grad for p in parameters)
         if sampled:
             known.sampled_step = self.index
             self.samples.measure_before_step(parameters, self.samples_accelerators)
-
-    def _note_frozen_outside(self, parameters: list[torch.Tensor]) -> None:
-        """Note the frozen parameters of other optimizers, which the one that steps now does not hold."""
-        held = set(map(id, parameters))
-        for ref in self.held_parameters.values():
-            tensor = ref()
-            if tensor is not None and id(tensor) not in held and not tensor.requires_grad:
-                self._names.leaves.note_frozen(tensor)
 
     def _optimizer_post_hook(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():
@@ -474,14 +413,14 @@ class StepWatch:
             self.fast_path_left -= 1
             self.index += 1
             self.calls_left, self._accumulating_calls, self.has_fast_path_call = self.losses.summed_calls, 0, False
-            self._fast_path_counters[by] = now
+            self.optimizers.fast_path_counters[by] = now
             self._early_end = now, self.fast_path_optimizers[by]
             return
         if not self._is_observed_here():
             return
         mark = self._events.own.begin() if not self.fast_path_left else None
         if mark is None:
-            self._fast_path_counters[by] = now
+            self.optimizers.fast_path_counters[by] = now
         self.is_stepping, self.has_stepped, self.has_ever_stepped = False, True, True
         self._step_optimizers.add(by)
         try:
@@ -544,75 +483,14 @@ class StepWatch:
     @property
     def optimized_parameters(self) -> dict[int, weakref.ref[torch.Tensor]] | None:
         """Return the parameters that an optimizer held when it stepped; ``None`` if no optimizer has stepped."""
-        return self.held_parameters if self.has_ever_stepped else None
-
-    def updated_since(self, ref: weakref.ref[torch.Tensor], node_counter: int) -> bool:
-        """Return whether an optimizer that holds the tensor `ref` has stepped since the counter was `node_counter`."""
-        return any(
-            max(o.last_counter, self._fast_path_counters.get(by, -1)) > node_counter
-            and any(ref is one for one in o.refs.values())
-            for by, o in self.optimizers.items()
-        )
-
-    @property
-    def visible_parameters(self) -> list[dict[int, weakref.ref[torch.Tensor]]]:
-        """Return, for each optimizer that stepped, the parameters of the modules visible where it was created."""
-        return [o.visible for o in self.optimizers.values() if o.visible and o.refs]
-
-    def records(self) -> tuple[OptimizerSeen, ...]:
-        """Return a record of each optimizer that was created or stepped."""
-        frames, leaves = self._names.frames, self._names.leaves
-        found = []
-        for o in self.optimizers.values():
-            told = len(o.refs), leaves.orphans(o.refs), o.groups, o.empty_groups, o.duplicates, o.frozen_parameters
-            found.append(OptimizerSeen(o.name, frames.site(o.spot), *told))
-        return tuple(found)
-
-    def note_optimizer(
-        self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None, modules: Callable[[], list[torch.nn.Module]]
-    ) -> None:
-        """Note an optimizer that is being created, or given more parameters, at `spot`, where `modules` are visible."""
-        known = self.optimizers.get(id(optimizer))
-        if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
-            known = self._seen_optimizer(optimizer, spot)
-            parameters = {id(p): p for m in modules() for p in m.parameters()}
-            known.visible = {key: private.tensor_ref(p) for key, p in parameters.items()}
-            for p in parameters.values():
-                if not p.requires_grad:
-                    self._names.leaves.note_frozen(p)
-
-    def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
-        known = self.optimizers.get(id(optimizer))
-        return known is not None and known.ref() is optimizer
+        return self.optimizers.held_parameters if self.has_ever_stepped else None
 
     def _forget_optimizer(self, by: int) -> None:
         """Forget a freed optimizer, whose id was `by`: a new one may get the same id."""
         self.fast_path_optimizers.pop(by, None)
-        self._parameter_counts.pop(by, None)
-        if (known := self.optimizers.get(by)) is not None:
-            known.last_counter = max(known.last_counter, self._fast_path_counters.pop(by, -1))
         self._optimizer_sets = {
             turn for turn in self._optimizer_sets if by not in turn or len(turn) == 1
         }  # no step waits for it
-
-    def _seen_optimizer(self, optimizer: object, spot: CodeLocation | None) -> SeenOptimizer:
-        known = self.optimizers.get(id(optimizer))
-        if known is None or known.ref() is not optimizer:
-            by = id(optimizer)
-            if known is not None and self._freed_optimizers < MAX_FREED_OPTIMIZERS:
-                self._freed_optimizers += 1
-                self.optimizers[-self._freed_optimizers] = known
-            ref = weakref.ref(optimizer, lambda _: self._forget_optimizer(by))
-            known = SeenOptimizer(type(optimizer).__name__, spot, {}, ref)
-            self.optimizers[id(optimizer)] = known
-            self._parameter_counts.pop(id(optimizer), None)
-        return known
-
-    def sample_parameters(self) -> list[torch.Tensor]:
-        """Return up to four parameters that live optimizers hold."""
-        alive = (o for o in self.optimizers.values() if o.ref() is not None)
-        parameters = (ref() for o in alive for ref in o.refs.values())
-        return list(islice((p for p in parameters if p is not None), 4))
 
     def note_scaler_update(self, scale: object) -> None:
         """Note that a ``GradScaler`` is about to update its `scale`.

@@ -25,7 +25,7 @@ from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.norms import quick_norm
 from ...torch_internals.optimizers import parameters_of
 from ..ledger.observed_steps import ObservedSteps
-from ..schedule.steps import SeenOptimizer
+from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

@@ -21,7 +21,7 @@ from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import may_be_nonzero
 from ..ledger.observed_steps import ObservedSteps
-from ..schedule.steps import SeenOptimizer
+from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

@@ -35,7 +35,7 @@ from ..ledger.stays import (
     ids_with_zero_rate,
     merged_stay,
 )
-from ..schedule.steps import SeenOptimizer
+from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

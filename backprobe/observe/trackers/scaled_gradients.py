@@ -30,7 +30,7 @@ from ...torch_internals.grad_scaler import has_step_pre_hooks, scaler_frame
 from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..schedule.steps import SeenOptimizer
+from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

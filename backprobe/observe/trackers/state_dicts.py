@@ -293,7 +293,7 @@ class StateDictTracker(Tracker):
         if not found:
             return
         steps, loaded_over = found[0].changes()
-        held = self._context.steps.held_parameters
+        held = self._context.steps.optimizers.held_parameters
         if not any(id(one.ref) in held for one in found[0].model.weights):  # no optimizer trains the model
             if exact is not None and exact.model.ref() is module and not (steps or loaded_over):
                 self._note_own_load(module, exact, spot)

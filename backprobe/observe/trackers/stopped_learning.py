@@ -32,7 +32,7 @@ from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
-from ..schedule.steps import SeenOptimizer
+from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
