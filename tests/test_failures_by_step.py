@@ -121,3 +121,6 @@ def test_the_line_is_named(failure: Step, level: str, fails_in: int, budget: flo
     found = trace.findings[0]
     assert found.step == fails_in
     assert found.sites[0].site.line == cause, str(found)
+    if "inferred" in found.evidence and FAILURES[failure] in ("second-backward", "backward-error"):
+        assert found.confidence != "certain"
+        assert any(place.startswith(f"{found.sites[0].site.file}:{cause}") for place in found.evidence["candidates"])

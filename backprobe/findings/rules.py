@@ -39,9 +39,6 @@ MEANT = 800
 #: For ``silenced_by``: an error of a rule that ``invalidates_gradients``, or any error found in another process.
 GRADIENTS_INVALID = "(gradients invalid)"
 
-#: Evidence for a line that was not observed.
-LINE_INFERRED = "the forward of this step was not recorded: the line is inferred from recorded steps and new lines"
-
 
 class Question(Enum):
     """A question of a user that kinds of findings answer: a section of docs/symptoms.md."""

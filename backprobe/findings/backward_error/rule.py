@@ -6,6 +6,7 @@ import re
 
 from ...basics.torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from ...records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, Site, StaleRead
+from ..relations.inferred_lines import inferred_line
 from ..rules import GENERAL, Kind, Question, rule
 
 #: Matches torch's error for an operation that has a first derivative and no second.
@@ -70,7 +71,11 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             node=run.name,
             step=call.step,
             sites=tuple(sites),
-            evidence={"error": raised.text[:2000], "ran_before": sum(r.order is not None for r in call.nodes)},
+            evidence={
+                "error": raised.text[:2000],
+                "ran_before": sum(r.order is not None for r in call.nodes),
+                **(inferred_line(facts, call.index, raised.node) if raised.inferred else {}),
+            },
             advice=advice,
         )
     ]

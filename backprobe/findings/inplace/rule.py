@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...records import BackwardCall, Facts, Finding, RefusedToCompile, Site
-from ..rules import LINE_INFERRED, WRONG, Kind, Question, rule, sites_of
+from ..relations.inferred_lines import LINE_INFERRED
+from ..rules import WRONG, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...records import BackwardCall, Facts, Finding, InferredLine, Inside
-from ..rules import LINE_INFERRED, WRONG, Kind, Question, candidates, rule, sites_of
+from ...records import BackwardCall, Facts, Finding, Inside
+from ..relations.inferred_lines import inferred_line
+from ..rules import WRONG, Kind, Question, rule, sites_of
 
 
 @rule(
@@ -33,10 +34,6 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
             around = new.site
             new = replace(new, node=replace(new.node, op=one.op, site=one.site, module=one.module))
     shared = new is None and reuse.shared
-    inferred: dict[str, object] = {"inferred": LINE_INFERRED} if reuse.inferred else {}
-    for line in facts.of(InferredLine):
-        if reuse.inferred and (line.backward, line.node) == (call.index, reuse.node):
-            inferred |= candidates(line.candidates)
     entry = (new.site or reuse.carried) if new is not None else old.site if shared and old.site else call.site
     # If the new graph begins inside a function that received the old tensor, the call of that function is a site too.
     handed = reuse.carried if entry is not None and reuse.carried is not None else None
@@ -91,7 +88,7 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
                 "freed_by_call": reuse.freed_by,
                 "old_node": old.name,
                 "old_line": str(old.site) if old.site else None,
-                **inferred,
+                **(inferred_line(facts, call.index, reuse.node) if reuse.inferred else {}),
             },
             advice=advice,
         )

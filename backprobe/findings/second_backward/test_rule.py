@@ -9,6 +9,8 @@ from failing import NODES, REUSED, failed
 from handmade import at, call, only, roles, traced
 from learning import sites_of_only
 
+from backprobe.records import InferredLine
+
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "second-backward": (traced(failed(reuse=REUSED)), [("reused", 12), ("freed", 91), ("failed", 90)]),
@@ -48,4 +50,15 @@ def test_the_line_that_handed_an_old_tensor_to_a_function() -> None:
 def test_a_line_of_a_forward_that_was_not_recorded_is_likely() -> None:
     seen, unseen = (only(traced(failed(reuse=dataclasses.replace(REUSED, inferred=one)))) for one in (False, True))
     assert (seen.confidence, unseen.confidence) == ("certain", "likely")
+    assert "inferred" not in seen.evidence
     assert unseen.evidence["inferred"].startswith("the forward of this step was not recorded")
+
+
+def test_the_lines_that_an_inferred_one_could_be_are_listed() -> None:
+    assert REUSED.node is not None
+    call_of = failed(reuse=dataclasses.replace(REUSED, inferred=True))
+    lines = (
+        InferredLine(call_of.index, REUSED.node, (at(12), at(50))),
+        InferredLine(call_of.index, REUSED.old, (at(7),)),
+    )
+    assert only(traced(call_of, seen=lines)).evidence["candidates"] == ["train.py:12", "train.py:50"]

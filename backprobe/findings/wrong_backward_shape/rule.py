@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...basics.torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
 from ...records import BackwardCall, Facts, Finding
+from ..relations.inferred_lines import inferred_line
 from ..rules import WRONG, Kind, Question, rule, sites_of
 
 
@@ -41,7 +42,12 @@ def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
             node=run.name,
             step=call.step,
             sites=sites_of(*pairs),
-            evidence={"error": raised.text[:1000]},
+            evidence={
+                "error": raised.text[:1000],
+                **(
+                    inferred_line(facts, call.index, run.node.index) if raised.inferred and run.site is not None else {}
+                ),
+            },
             advice="Return one gradient for each argument of forward, in its order, None for those that are no "
             "tensors; each of the shape of its input (sum over what was broadcast).",
         )

@@ -91,7 +91,7 @@ class Failures:
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
-        inferred = node is not None and not self._has_line(running, node)
+        inferred = running.was_counted if node is None else not self._has_line(running, node)
         return Raised(type(error).__name__, str(error), node, certain, inner, inferred=inferred)
 
     def _has_line(self, running: ActiveBackward, node: int) -> bool:

@@ -73,8 +73,8 @@ class OriginTracker(Tracker):
         nodes += [i for i, node in enumerate(running.graph.nodes[: len(running.starts)]) if node in running.starts]
         if running.graph.plan.names:
             nodes += [0]
-        reuse = recorded.cause.reuse
-        nodes += [reuse.node] if reuse is not None and reuse.node is not None else []
+        for failed in (recorded.raised, recorded.cause.reuse):
+            nodes += [failed.node] if failed is not None and failed.node is not None else []
         for i in dict.fromkeys(nodes):
             if running.graph.seqs[i] in layouts.inferred:
                 self._inferred.append(InferredLine(running.index, i, layouts.candidates(running.graph, i)))
