@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
 import backprobe
-from backprobe.observe.backward.layout_matching import partly_matched
+from backprobe.observe.backward.layout_matching import from_new_lines, partly_matched
 from backprobe.records import Site
 
 CODE = partly_matched.__code__
@@ -60,3 +62,32 @@ def test_a_new_line_goes_before_one_that_made_more_nodes_when_it_ran() -> None:
     assert site.text == "loss = out.square().sum()  # FAILS"
     others = found.evidence["candidates"]
     assert others[0] == f"{site.file}:{site.line}" and f"{site.file}:{usual.__code__.co_firstlineno + 1}" in others
+
+
+NEW_LINE = """
+h = Doubles.apply(h)
+h = helper(h)
+"""
+
+
+def test_a_new_line_that_made_its_own_nodes_made_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(NEW_LINE)
+
+    class Script:
+        def site(self, spot):
+            return Site(str(file), spot[1], "f", "")
+
+        def users_files(self):
+            return [str(file)]
+
+        def spot_at(self, file, line):
+            return CODE, line
+
+    graph = ["MeanBackward0", "GeluBackward0", "DoublesBackward", "AddmmBackward0"]
+    names = dict(enumerate(graph))
+    found = from_new_lines(names, [(CODE, 2)], Script(), (), graph)
+    assert {i: (entry[1], entry[2]) for i, entry in found.items()} == {2: (2, "Function.apply")}
+    others = from_new_lines(names, [(CODE, 3)], Script(), (), graph)  # a helper may have made any of them
+    assert {entry[1] for i, entry in others.items() if i != 2} == {3} and others.keys() >= {0, 1, 3}
+    assert from_new_lines({1: graph[1]}, [(CODE, 2), (CODE, 3)], Script(), (), graph) == {}

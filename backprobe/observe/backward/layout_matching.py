@@ -52,13 +52,18 @@ _STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
 
 
 def from_new_lines(
-    names: Mapping[int, str], new_lines: list[CodeLocation], frames: Frames, known: Iterable[Entry]
+    names: Mapping[int, str],
+    new_lines: list[CodeLocation],
+    frames: Frames,
+    known: Iterable[Entry],
+    all_names: Iterable[str],
 ) -> dict[int, Entry]:
     """Infer the lines that made the nodes `names` from lines that ran for the first time.
 
     For each node, this is a new line that calls an operation of the node's name; else the only line of the user's files
-    that does; else the only new line that calls any operation.
+    that does; else the only new line that calls any operation, unless each of its calls has made a node of its name.
 
+    :param all_names: the names of all nodes of the graph.
     :param known: entries of other nodes of the graph: a line belongs to the same module as others of its function.
     """
     lines: list[tuple[CodeLocation, list[str]]] = []
@@ -67,19 +72,30 @@ def from_new_lines(
         found = operations_on(site.file, site.line) if site is not None else []
         if found:
             lines.append(((code, at), found))
+    stems = set(map(_stem_of, all_names))
+    other = lines[0][0] if len(lines) == 1 and not _is_explained(lines[0][1], stems) else None
     where = _modules_of(known)
     places: dict[str, tuple[CodeLocation | None, str]] = {}
     made: dict[int, Entry] = {}
     for i, name in names.items():
         stem = _stem_of(name)
         if stem not in places:
-            places[stem] = _place_of(stem, lines, frames)
+            spot, op = _place_of(stem, lines, frames)
+            places[stem] = spot or other, op
         spot, op = places[stem]
         if spot is not None:
             if op.endswith(".apply") or name.endswith("Backward"):  # names of torch's own nodes end with a number
                 op = "Function.apply"
             made[i] = (*spot, op, where.get(id(spot[0])), None)
     return made
+
+
+def _is_explained(ops: list[str], stems: Set[str]) -> bool:
+    """Return whether each operation that a line calls has made a node of its name, so that it made no others.
+
+    The call of a custom function is listed with the name of its class, and as ``apply``.
+    """
+    return all(op == "apply" or any(_may_make(op, stem) for stem in stems) for op in ops)
 
 
 def _place_of(stem: str, new: list[tuple[CodeLocation, list[str]]], frames: Frames) -> tuple[CodeLocation | None, str]:
@@ -92,8 +108,7 @@ def _place_of(stem: str, new: list[tuple[CodeLocation, list[str]]], frames: Fram
             if _may_make(op, stem):
                 return spot, op
     everywhere = set(_lines_with(stem, frames))
-    only = frames.spot_at(*everywhere.pop()) if len(everywhere) == 1 else None
-    return only or (new[0][0] if len(new) == 1 else None), stem
+    return frames.spot_at(*everywhere.pop()) if len(everywhere) == 1 else None, stem
 
 
 def _lines_with(stem: str, frames: Frames) -> Iterator[tuple[str, int]]:

@@ -228,7 +228,7 @@ class Layouts:
                 certain = {i: entry for i, entry in made.items() if i not in doubtful}
                 made |= from_lines_that_ran(part, names, certain, new_lines, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}
-            made |= from_new_lines(left, new_lines, self._names.frames, made.values())
+            made |= from_new_lines(left, new_lines, self._names.frames, made.values(), names)
         rest = {i: names[i] for i in self.new_nodes - made.keys()}
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
