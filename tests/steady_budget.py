@@ -17,7 +17,7 @@ RECORDED_S, UNRECORDED_S, FAST_PATH_S = 2e-2, 1e-4, 5e-6
 
 
 class SteadyBudget(Budget):
-    """A budget that every step costs the same on any machine."""
+    """A budget in which a step of one kind costs the same on any machine."""
 
     def charge_step(self, seconds: float, overhead: float, recorded: bool, *details: Any, **more: Any) -> None:
         overhead = RECORDED_S if recorded else UNRECORDED_S

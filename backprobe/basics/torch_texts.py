@@ -37,8 +37,8 @@ NO_GRAD_VIEW, CUSTOM_VIEW = "view was created in no_grad mode", "created inside 
 INFERENCE_WRITTEN = "Inplace update to inference tensor"
 #: Autograd refused the argument ``out`` of an op, and a change of ``requires_grad`` of a tensor that an op made.
 OUT_REFUSED, FLAG_REFUSED = "functions with out=... arguments don't support", "change requires_grad flags of leaf"
-#: Optimizers: a scheduler was stepped more often than it is made for; a loaded state is of other groups; a gradient is
-#: sparse; no parameters were given, or one that is no leaf, or one twice; a scheduler resumes on a new optimizer.
+#: Errors of optimizers: a scheduler was stepped too often; the groups of a loaded state differ; a gradient is sparse;
+#: there are no parameters, or one of them is not a leaf or is listed twice; a scheduler resumes on a new optimizer.
 SCHEDULE_OVER = re.compile(r"Tried to step (\d+) times\. The specified number of total steps is (\d+)")
 OTHER_GROUPS, OTHER_GROUP = "a different number of parameter groups", "doesn't match the size of optimizer's group"
 SPARSE_GRADIENT = "does not support sparse gradients"

@@ -457,7 +457,7 @@ class RefusedUpdate:
 
     :ivar owner: the class that refused; ``optimizer``: that of its optimizer, if there is one.
     :ivar given, wanted: numbers that do not agree: for ``over`` of calls, for ``groups`` of parameters.
-    :ivar parameters: those that it is about.
+    :ivar parameters: the names of the parameters that failed the check.
     :ivar operation: the operation that made the tensor, for ``no-leaf``.
     :ivar source: its line; for ``resized`` a line that resizes parameters, from the source code.
     :ivar made: the line of the optimizer.

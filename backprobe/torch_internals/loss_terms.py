@@ -30,7 +30,7 @@ class NormalDivergence(NamedTuple):
     """The divergence of normal distributions from the standard normal, as a part of a loss.
 
     :ivar weight: the derivative of the loss by the divergence of one element.
-    :ivar squares: the term of the squared means; ``nodes``: those of all its terms.
+    :ivar squares: the term that sums squared means; ``nodes``: the nodes of all terms of the divergence.
     :ivar means, variances: of the distributions, of one shape.
     """
 

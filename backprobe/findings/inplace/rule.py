@@ -36,16 +36,19 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     what = change.tensor or "a tensor"
     saver = "the checkpoint" if change.region is not None else run.node.op or run.name
+    is_observed = change.site is not None and not change.inferred
     sites = sites_of(("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
     by = _by(change.op, change.site.text if change.site else "")
     title, advice = f"{by} changed {what} that {saver} had saved for backward", _advice(change.op)
-    inferred: dict[str, object] = {"saved_line": LINE_INFERRED} if raised.inferred and change.region is None else {}
+    inferred: dict[str, object] = {}
+    if raised.inferred and change.region is None:
+        inferred["saved_line"] = LINE_INFERRED
     if change.inferred:
         inferred |= {"inferred": INFERRED, "candidates": _places(change.candidates)}
     carried = change.carried if change.op.endswith(".step") else None
     if carried is not None and carried.node is not None:
         if carried.assigned is not None:
-            inferred |= {"inferred": ASSIGNMENT_INFERRED}
+            inferred["carried_line"] = ASSIGNMENT_INFERRED
         entry = call.nodes[carried.node]
         old = call.nodes[carried.old].node.op or call.nodes[carried.old].name
         sites = sites_of(("carried", carried.assigned), ("reused", entry.site), ("reused", carried.carried)) + sites
@@ -60,9 +63,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="inplace",
             severity="error",
             title=title,
-            confidence="certain"
-            if change.site is not None and raised.certain and "inferred" not in inferred
-            else "likely",
+            confidence="certain" if is_observed and raised.certain and "carried_line" not in inferred else "likely",
             module=run.module,
             node=run.name,
             tensor=change.tensor,

@@ -28,7 +28,7 @@ def test_a_graph_of_an_earlier_iteration() -> None:
     earlier = Reuse(0, at(91), 0, 1, 2, carried=at(14), assigned=at(22))
     found = only(traced(failed(mutation=dataclasses.replace(step, carried=earlier))))
     assert roles(found)[:3] == [("carried", 22), ("reused", 12), ("reused", 14)]
-    assert (found.confidence, "read from the source" in found.evidence["inferred"]) == ("likely", True)
+    assert (found.confidence, "read from the source" in found.evidence["carried_line"]) == ("likely", True)
     assert found.title.startswith("log took a result of mul with its graph from an earlier iteration")
     assert "SGD.step has changed cell.weight since" in found.title and "state.detach()" in found.advice
     written = dataclasses.replace(MUTATED, carried=earlier)  # the write itself is the mistake

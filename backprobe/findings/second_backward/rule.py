@@ -77,7 +77,7 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="second-backward",
             severity="error",
             title=title,
-            confidence="likely" if reuse.inferred else "certain",
+            confidence="likely" if reuse.inferred or (new is not None and new.site is None) else "certain",
             module=new.module if new is not None else run.module,
             node=run.name,
             tensor=f"output of {old.node.op or old.name}",

@@ -145,7 +145,7 @@ def from_lines_that_ran(
             if window and new and new > sum(part[at] not in made for at in best):
                 best = window
         runs.append((spot, best))
-    for spot, run in sorted(runs, key=lambda pair: len(pair[1])):  # of two lines, the one that made more nodes
+    for spot, run in sorted(runs, key=lambda pair: len(pair[1])):  # if two lines match a node, the longer run counts
         for at in run:
             found[part[at]] = (*spot, stems[at], where.get(id(spot[0])), None)
     return found

@@ -92,14 +92,19 @@ class LiveLayout:
         """Return whether the same lines made the nodes of both layouts."""
         return self._names_and_entries() == other._names_and_entries()
 
-    def entries_for(self, names: list[str], frames: Frames) -> tuple[dict[int, Entry], set[int]]:
-        """Return the entries of this layout's nodes that match `names`, by position, and the doubtful positions.
-
-        `names` are in the order in which nodes were made. A position is doubtful if other nodes that its line made here
-        match nothing: had the line run, it would have made them again.
+    def matches(self, names: list[str]) -> list[tuple[int, int]]:
+        """Return the positions in `names`, which are in the order in which nodes were made, with this layout's nodes
+        that match them.
         """
-        own_names, entries = self._names_and_entries()
-        pairs = matching_positions(names, own_names)
+        return matching_positions(names, self._names_and_entries()[0])
+
+    def matched_entries(self, pairs: list[tuple[int, int]], frames: Frames) -> tuple[dict[int, Entry], set[int]]:
+        """Return the entries of the nodes in `pairs`, by position, and the doubtful positions.
+
+        A position is doubtful if other nodes that its line made here match nothing: had the line run, it would have
+        made them again.
+        """
+        entries = self._names_and_entries()[1]
         parts = partly_matched(entries, {i for _, i in pairs}, frames)
         return {at: entries[i] for at, i in pairs}, {at for at, i in pairs if i in parts}
 
@@ -210,23 +215,25 @@ class Layouts:
         made: dict[int, Entry] = {}
         doubtful: set[int] = set()
         for part in parts.values():
-            best: tuple[dict[int, Entry], set[int]] = {}, set()
+            best: tuple[LiveLayout, list[tuple[int, int]]] | None = None
             for live in self._layouts:
-                found = live.entries_for([names[i] for i in part], self._names.frames)
-                if len(found[0]) > len(best[0]):
-                    best = found
-                if len(best[0]) == len(part):
+                pairs = live.matches([names[i] for i in part])
+                if pairs and (best is None or len(pairs) > len(best[1])):
+                    best = live, pairs
+                if best is not None and len(best[1]) == len(part):
                     break
-            made |= {part[at]: entry for at, entry in best[0].items()}
-            doubtful |= {part[at] for at in best[1]}
+            if best is not None:
+                entries, doubtful_positions = best[0].matched_entries(best[1], self._names.frames)
+                made |= {part[at]: entry for at, entry in entries.items()}
+                doubtful |= {part[at] for at in doubtful_positions}
         unknown = {i for part in parts.values() for i in part}
         self.new_nodes = unknown - made.keys()
         self.inferred = frozenset(seqs[i] for i in unknown)
         if self.new_nodes:
             names_of, new_lines = {i: names[i] for i in self.new_nodes}, self.scanner.latest()
             for part in parts.values():
-                certain = {i: entry for i, entry in made.items() if i not in doubtful}
-                made |= from_lines_that_ran(part, names, certain, new_lines, self._names.frames)
+                undoubted = {i: entry for i, entry in made.items() if i not in doubtful}
+                made |= from_lines_that_ran(part, names, undoubted, new_lines, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}
             made |= from_new_lines(left, new_lines, self._names.frames, made.values(), names)
         rest = {i: names[i] for i in self.new_nodes - made.keys()}

@@ -30,7 +30,7 @@ class SeenOptimizer:
     spot: CodeLocation | None
     refs: dict[int, weakref.ref[torch.Tensor]]
     ref: weakref.ref[torch.optim.Optimizer]
-    #: Parameters of the modules that were visible where it was created; empty if there were none.
+    #: The parameters of all modules in variables where it was created.
     visible: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     #: How many parameters it held when it stepped last; -1 if it has not.
     count: int = -1
@@ -127,7 +127,7 @@ class SeenOptimizers:
             self.held_parameters = {key: ref for key, ref in self.held_parameters.items() if ref() is not None}
 
     def _note_frozen_outside(self, parameters: list[torch.Tensor]) -> None:
-        """Note the frozen parameters of other optimizers, which the one that holds `parameters` does not hold."""
+        """Note frozen parameters that other optimizers hold and that are not among `parameters`."""
         held = set(map(id, parameters))
         for ref in self.held_parameters.values():
             tensor = ref()

@@ -92,8 +92,8 @@ class _Buffer:
     :ivar path: of the module in its outermost module.
     :ivar calls: the first calls of the module and of its outermost module: the modules may be gone when the run ends.
     :ivar is_statistics: it is a running statistic of a normalisation layer.
-    :ivar last_finite_step, first_bad_step: the last step after which it was finite, and the first one since then after
-        which it was not; -1 for none. ``bad_value``: what it was then.
+    :ivar last_finite_step, first_bad_step: the last step at whose end it was finite, and the first later step at whose
+        end it was not; -1 for none. ``bad_value``: its value at that time.
     :ivar count: of the batches of its module, if that is a normalisation layer; ``history``: its changes.
     """
 

@@ -48,7 +48,7 @@ class ModuleBackwards(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        #: Class -> what is known of it; ``None`` if it has no such method.
+        #: By class: its ``backward``, and what was seen of it; ``None`` if the class does not define one.
         self._classes: dict[type, _Class | None] = {}
         self._last_step = -1
 
