@@ -20,7 +20,6 @@ import os
 import runpy
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from forked import import_what_scripts_need
+from ports import reserved_port
 
 #: Jobs at once.
 AT_ONCE = 2
@@ -118,25 +118,13 @@ def _run(job: dict[str, Any]) -> None:
     for seconds, patience in zip(SECONDS, AFTER_AN_END, strict=True):
         shutil.rmtree(folder)
         folder.mkdir()
-        if not _stuck(job, seconds, patience):
-            return
+        with reserved_port() as port:
+            if not _stuck(job, port, seconds, patience):
+                return
 
 
-def _free_port() -> int:
-    """Return a free port that the system gives to no other process by itself: one below its own range (32768 on)."""
-    for port in range(10000 + os.getpid() % 20000, 32768):
-        with socket.socket() as free:
-            try:
-                free.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no port from 10000 to 32767 is free")
-
-
-def _stuck(job: dict[str, Any], seconds: float, patience: float) -> bool:
+def _stuck(job: dict[str, Any], port: int, seconds: float, patience: float) -> bool:
     """Whether a rank had to be killed though none had ended badly."""
-    port = _free_port()
     ranks = {}
     for rank in range(job["ranks"]):
         sys.stdout.flush()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from launched import FORKED, MULTIPROCESSING, RANKS, TORCHRUN, line_of, ran, run
+from ports import reserved_port
 
 import backprobe
 
@@ -154,8 +155,7 @@ LEFT_ALONE = (
     + """
 import subprocess
 if "RANK" not in os.environ:
-    port = str(10000 + os.getpid() % 20000)  # below the range from which the system gives ports to others
-    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PORT"])
     subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": "1"})
 work(how="well")
 time.sleep(int(os.environ["RANK"]))
@@ -174,8 +174,10 @@ def test_a_process_that_the_script_forks_is_a_rank(tmp_path: Path, how: str, mar
 
 
 @pytest.mark.slow
-def test_a_rank_without_a_waiting_parent_ends(tmp_path: Path) -> None:
-    done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
+def test_a_rank_without_a_waiting_parent_ends(tmp_path: Path, monkeypatch) -> None:
+    with reserved_port() as port:
+        monkeypatch.setenv("PORT", str(port))
+        done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
     assert [one["ended"] for one in found["ranks"]] == ["finished", "finished"]
     assert "No problems found." in done.stderr and found["findings"] == []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import reserved_port
 
 TRAIN = """
 import os
@@ -45,8 +46,7 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         work(int(os.environ["RANK"]), os.environ["MASTER_PORT"], STEPS)
     else:
-        port = 10000 + os.getpid() % 20000  # below the range from which the system gives ports to others
-        mp.spawn(work, (port, STEPS), 2)
+        mp.spawn(work, (os.environ["PORT"], STEPS), 2)
 """
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WATCHED = ["-m", "backprobe", "run", "--findings", "found.json", "--out", "kept"]
@@ -59,9 +59,10 @@ COMMANDS = {
 
 def ran(folder: Path, launched: str, steps: int, *options: str) -> tuple[Any, dict[str, Any]]:
     (folder / "train.py").write_text(TRAIN)
-    environment = {"PATH": "", "STEPS": str(steps), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *COMMANDS[launched](options)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    with reserved_port() as port:
+        environment = {"PATH": "", "STEPS": str(steps), "OMP_NUM_THREADS": "1", "PORT": str(port)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     return done, json.loads((folder / "found.json").read_text())
 
 
