@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
+from backprobe.records import UselessClipping
 from backprobe.torch_internals import gradient_clipping
 
 Step = Callable[["Loop"], None]
@@ -131,6 +132,35 @@ def test_a_call_that_does_nothing(step: Step, reason: str) -> None:
         finding.sites[0].site.function == "clip"
     )
     assert finding.evidence["norm_before_clipping"] > 0.1
+
+
+def clipped_to(bound: float) -> Step:
+    def step(loop: Loop) -> None:
+        loop.optimizer.zero_grad()
+        loop.backward()
+        loop.clip(bound)
+        loop.optimizer.step()
+
+    return step
+
+
+def test_a_bound_that_leaves_next_to_nothing_is_recorded_but_harms_only_some_optimizers() -> None:
+    trace = watched(clipped_to(1e-6))
+    (seen,) = trace.facts.of(UselessClipping)
+    assert (seen.reason, seen.optimizer, seen.bound, seen.calls) == ("tiny-bound", "SGD", 1e-6, 16)  # of observed steps
+    assert seen.clipped.function == "clip" and seen.norm > 1.0
+    assert reasons(trace) == []
+    assert not watched(clipped_to(0.1)).facts.of(UselessClipping)
+
+
+@pytest.mark.parametrize("settings", [Settings("minimal"), Settings(budget=1e-9), Settings(budget=0.05)])
+def test_updates_of_gradients_clipped_to_nothing_are_reported_at_the_call(settings: Settings) -> None:
+    (finding,) = watched(clipped_to(1e-9), 400, settings).findings
+    assert (finding.kind, finding.sites[0].role, finding.sites[0].site.function) == (
+        "update-too-small",
+        "cause",
+        "clip",
+    )
 
 
 @pytest.mark.parametrize("settings", [Settings("minimal"), Settings(budget=1e-9), Settings(budget=0.05)])

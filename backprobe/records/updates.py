@@ -15,14 +15,16 @@ class UselessClipping:
 
     ``reason``: ``empty`` (the call gets no parameters), ``no-gradients`` (its parameters have no gradients yet),
     ``used`` (the optimizer has used these gradients already), ``other`` (another optimizer's parameters), ``scaled``
-    (the gradients still have the factor of a ``GradScaler``).
+    (the gradients still have the factor of a ``GradScaler``), ``tiny-bound`` (next to nothing of them is left).
 
     :ivar by_value: the calls are of ``clip_grad_value_``.
-    :ivar optimizer: the optimizer that steps with gradients that are not clipped; ``made`` its line.
+    :ivar optimizer: the optimizer that steps with gradients that are not clipped, or with the little that is left;
+        ``made`` its line.
     :ivar step: the first step that is known to be concerned.
     :ivar calls: the number of calls that were examined.
     :ivar bound: the bound of the last call. ``norm``: the largest total norm with which the optimizer stepped; for
-        ``scaled`` the median norm before clipping, with the factor divided out. ``scale``: the factor.
+        ``scaled`` the median norm before clipping, with the factor divided out, for ``tiny-bound`` the median norm of
+        the latest calls before clipping. ``scale``: the factor.
     :ivar given: the line that assigns the variable which the call is given.
     """
 

@@ -49,20 +49,26 @@ class ClipCall:
     total_norm: torch.Tensor | None
 
 
+#: A listener to calls, which may return a function to call when the call has clipped by norm.
+CallListener = Callable[[ClipCall], Callable[[], None] | None]
 _listening: list[Callable[[torch.Tensor], None]] = []
-_listening_to_calls: list[Callable[[ClipCall], None]] = []
+_listening_to_calls: list[CallListener] = []
 
 
 @dynamo_passthrough
 def _report_and_clip(
     parameters: object, max_norm: float, total_norm: torch.Tensor | None, *args: object, **kwargs: object
 ) -> object:
+    at_end: list[Callable[[], None]] = []
     if not compiling():
         for listener in tuple(_listening):
             listener(total_norm)
         if _listening_to_calls and isinstance(parameters, list):
-            _report_call(ClipCall(parameters, (), max_norm, total_norm))
-    return _original(parameters, max_norm, total_norm, *args, **kwargs)
+            at_end = _report_call(ClipCall(parameters, (), max_norm, total_norm))
+    result = _original(parameters, max_norm, total_norm, *args, **kwargs)
+    for clipped in at_end:
+        clipped()
+    return result
 
 
 @dynamo_passthrough
@@ -84,9 +90,13 @@ def _report_values(values: dict[str, object], grads: Sequence[torch.Tensor | Non
         _report_call(ClipCall(known, grads, bound, None))
 
 
-def _report_call(call: ClipCall) -> None:
+def _report_call(call: ClipCall) -> list[Callable[[], None]]:
+    """Report `call` to all listeners, and return what they want to be called at its end."""
+    at_end = []
     for listener in tuple(_listening_to_calls):
-        listener(call)
+        if (clipped := listener(call)) is not None:
+            at_end.append(clipped)
+    return at_end
 
 
 def listen(listener: Callable[[torch.Tensor], None]) -> None:
@@ -102,14 +112,14 @@ def unlisten(listener: Callable[[torch.Tensor], None]) -> None:
     _restore()
 
 
-def listen_to_calls(listener: Callable[[ClipCall], None]) -> None:
-    """Call `listener` with each call that clips, on its thread. It must not raise."""
+def listen_to_calls(listener: CallListener) -> None:
+    """Call `listener` with each call that clips, on its thread. Neither it nor what it returns may raise."""
     if listener not in _listening_to_calls:
         _listening_to_calls.append(listener)
     _replace()
 
 
-def unlisten_to_calls(listener: Callable[[ClipCall], None]) -> None:
+def unlisten_to_calls(listener: CallListener) -> None:
     if listener in _listening_to_calls:
         _listening_to_calls.remove(listener)
     _restore()

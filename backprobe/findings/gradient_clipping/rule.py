@@ -65,6 +65,7 @@ def clips_nothing(trace: Trace) -> list[Finding]:
     return [
         _finding(seen, "error" if blown_up else "info" if _was_not_needed(seen) else "warning")
         for seen in trace.facts.of(UselessClipping)
+        if seen.reason in _TEXTS  # a tiny bound does no harm to Adam: `update_too_small` reports those that do
     ]
 
 
@@ -75,7 +76,8 @@ def _was_not_needed(seen: UselessClipping) -> bool:
 
 def _is_blown_up(trace: Trace) -> bool:
     """Return whether losses became non-finite after a step whose gradients were far above the bound of such a call."""
-    bounds = [seen.bound for seen in trace.facts.of(UselessClipping) if seen.reason != "scaled" and not seen.by_value]
+    unclipped = (seen for seen in trace.facts.of(UselessClipping) if seen.reason not in ("scaled", "tiny-bound"))
+    bounds = [seen.bound for seen in unclipped if not seen.by_value]
     if not bounds:
         return False
     rows = enumerate(trace.step_rows())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, few, number
-from ...records import Finding, ScheduleSeen, Site, TinyUpdates
+from ...records import Finding, ScheduleSeen, Site, TinyUpdates, UselessClipping
+from ...records import ledger as events
 from ...traces.steps import numbers_of
 from ..relations.ledger import Book, books, names_in
 from ..relations.losses import loss_ends
@@ -28,8 +28,6 @@ GROWTH = 10.0
 MIN_MEASURED_OF_SCHEDULE, MIN_TINY_STEPS, MIN_SHARE = 5, 30, 1 / 3
 #: A loss that has fallen to this share of its first values has converged: a schedule may have ended by then.
 CONVERGED_SHARE = 0.05
-#: Clipping that leaves less than this share of the gradient is named as the cause.
-CLIPPED_SHARE = 1e-3
 
 
 @rule(
@@ -39,9 +37,9 @@ CLIPPED_SHARE = 1e-3
         "updates are too small to move a weight",
         after="saturated-units",
         questions=(Question.NOT_LEARNING,),
-        points_to="the line that makes the optimizer, or the schedule",
+        points_to="the line that clips, or that makes the optimizer or the schedule",
     ),
-    silenced_by=("learning-rate-zero", "plateau-wrong-direction"),
+    silenced_by=("learning-rate-zero", "plateau-wrong-direction", "update-rounds-away"),
 )
 def update_too_small(trace: Trace) -> list[Finding]:
     """Report an optimizer all of whose updates are tiny; ``--check levels`` reports single weights instead."""
@@ -53,7 +51,6 @@ def update_too_small(trace: Trace) -> list[Finding]:
     tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since and one.until >= until}
     if not tiny or _fell(trace):
         return found
-    clipped = _clipped_share(trace)
     vectors = {one.name for one in trace.parameters if len(one.shape) < 2}
     for book in books(trace.facts):
         names = names_in(book.rows)
@@ -61,8 +58,9 @@ def update_too_small(trace: Trace) -> list[Finding]:
         counted = [name for name in names if name not in vectors] or names
         updates = [tiny[name] for name in counted if name in tiny]
         grow = any(one.last > GROWTH * one.first for one in updates)
-        if len(updates) == len(counted) and any(one.largest for one in updates) and not grow:
-            found.append(_finding(book, updates, clipped))
+        moves = any(one.largest for one in updates)
+        if len(updates) == len(counted) and not grow and (moves or _round_away(book, counted)):
+            found.append(_finding(book, updates, _clipping_of(trace, book)))
     return found
 
 
@@ -125,35 +123,45 @@ def _finding_of_schedule(by: ScheduleSeen, updates: Sequence[TinyUpdates], since
     )
 
 
-def _clipped_share(trace: Trace) -> float:
-    """Return the norm of the gradients that optimizers used, relative to that before clipping, in the median step."""
-    shares = []
-    for row in trace.step_rows():
-        used = [value for value in row.values[1::3] if value >= 0]
-        if used and row.clip_norm:
-            shares.append(sum(value * value for value in used) ** 0.5 / row.clip_norm)
-    return statistics.median(shares) if shares else 1.0
+def _round_away(book: Book, names: Sequence[str]) -> bool:
+    """Return whether updates leave weights as they are because they are too small for the dtype.
+
+    Otherwise an optimizer may add gradients up over several steps, of which the measured ones move nothing.
+    """
+    rounded = {
+        name
+        for row in book.rows
+        for name in row.parameters
+        if any(stay.cause in (events.ROUNDED, events.CLIPPED) for stay in row.stayed)
+    }
+    return rounded.issuperset(names)
 
 
-def _finding(book: Book, updates: Sequence[TinyUpdates], clipped: float) -> Finding:
+def _clipping_of(trace: Trace, book: Book) -> UselessClipping | None:
+    """Return the call that leaves next to nothing of the gradients of an optimizer."""
+    for seen in trace.facts.of(UselessClipping):
+        if seen.reason == "tiny-bound" and (seen.optimizer, seen.made) == _identity(book):
+            return seen
+    return None
+
+
+def _finding(book: Book, updates: Sequence[TinyUpdates], clipping: UselessClipping | None) -> Finding:
     names, optimizer = tuple(one.parameter for one in updates), book.optimizer
     largest, steps = max(one.largest for one in updates), min(one.steps for one in updates)
-    why = f"; clipping leaves {number(clipped)} of the gradients' norm" if clipped < CLIPPED_SHARE else ""
+    share = clipping.bound / clipping.norm if clipping is not None and clipping.norm else None
+    why = f"; clipping leaves {number(share)} of the gradients' norm" if share is not None else ""
+    by_how_much = f"by more than {number(largest)} of its norm" if largest else "at all, though they have gradients"
+    clipped = clipping.clipped if clipping is not None else None
     return Finding(
         kind="update-too-small",
         severity="warning",
-        title=f"no step of {optimizer.name} changes {few(names)} by more than {number(largest)} of its norm{why}",
+        title=f"no step of {optimizer.name} changes {few(names)} {by_how_much}{why}",
         confidence="likely",
         parameters=names,
-        sites=sites_of(("optimizer", optimizer.made), ("stepped", optimizer.stepped)),
-        evidence={
-            "optimizer": optimizer.name,
-            "largest": largest,
-            "measured_steps": steps,
-            "clipped_share": clipped if clipped < CLIPPED_SHARE else None,
-        },
+        sites=sites_of(("cause", clipped), ("optimizer", optimizer.made), ("stepped", optimizer.stepped)),
+        evidence={"optimizer": optimizer.name, "largest": largest, "measured_steps": steps, "clipped_share": share},
         advice="Clip to a larger norm: this bound is far below the norms of the gradients."
-        if clipped < CLIPPED_SHARE
+        if share is not None
         else "Print the learning rate of each parameter group, and look for a factor that makes the loss or its "
         "gradients tiny. Updates of about a thousandth of the weights are usual.",
     )

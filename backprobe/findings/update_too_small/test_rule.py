@@ -10,21 +10,31 @@ from learning import sites_of_only
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, gave, optimizer, row
 
 from backprobe import Trace
-from backprobe.records import Facts, ParameterStat, ScheduleSeen, Step, TinyUpdates
+from backprobe.records import (
+    Facts,
+    LedgerRow,
+    LedgerStay,
+    ParameterStat,
+    ScheduleSeen,
+    Step,
+    TinyUpdates,
+    UselessClipping,
+)
+from backprobe.records import ledger as events
 from backprobe.traces import Steps, TracedStep
 
 TINY_UPDATES = TinyUpdates("a.weight", 30, 3e-9, 1e-9, 2e-9, 0, 59)
 
 
 def run(
-    *tiny: TinyUpdates | ScheduleSeen, losses: tuple[float, ...] = (2.3,) * 60, clip: float | None = None, ask: str = ""
+    *tiny: TinyUpdates | ScheduleSeen | UselessClipping, losses: tuple[float, ...] = (2.3,) * 60, ask: str = ""
 ) -> Trace:
     """A run of one optimizer that holds ``a.weight``, ``b.weight`` and ``b.bias``."""
     names = ("a.weight", "b.weight", "b.bias")
     shapes = {"b.bias": (4,)}
     parameters = tuple(parameter(name, shape=shapes.get(name, (4, 4))) for name in names)
     stats = tuple(ParameterStat(name, 1.0, 0.1, 1e-9) for name in names)
-    steps = [TracedStep(Step(i, 0.1, loss, (), stats, clip_norm=clip), []) for i, loss in enumerate(losses)]
+    steps = [TracedStep(Step(i, 0.1, loss, (), stats), []) for i, loss in enumerate(losses)]
     seen = (optimizer(), row(CLEARED, gave(32), USED, names=names), *tiny)
     return Trace(Steps(steps), Facts(parameters, (), (ask,) if ask else (), seen))
 
@@ -50,10 +60,27 @@ def test_the_title_has_the_largest_update() -> None:
     assert "learning rate" in found.advice
 
 
+@pytest.mark.parametrize("cause", [events.ROUNDED, events.CLIPPED, events.NOT_KNOWN])
+def test_updates_that_round_away_are_reported(cause: str) -> None:
+    """An update of zero may also be that of an optimizer that adds gradients up, and moves nothing in some steps."""
+    none = [replace(one, largest=0.0) for one in TINY_UPDATES_OF_ALL]
+    stayed = replace(row(CLEARED, gave(32), USED, names=("a.weight", "b.weight")), stayed=(LedgerStay(cause, 9, 1e-3),))
+    trace = run(*none)
+    seen = tuple(one for one in trace.facts.seen if not isinstance(one, LedgerRow))
+    trace = Trace(trace.steps, replace(trace.facts, seen=(*seen, stayed)))
+    titles = [finding.title for finding in trace.findings]
+    said = "no step of SGD changes a.weight, b.weight at all, though they have gradients"
+    assert titles == ([] if cause == events.NOT_KNOWN else [said])
+
+
 def test_clipping_that_leaves_nothing_is_named() -> None:
-    found = only(run(*TINY_UPDATES_OF_ALL, clip=1e6))
-    assert "clipping leaves 1.73e-07 of the gradients' norm" in found.title and found.advice.startswith("Clip to")
-    assert "clipping" not in only(run(*TINY_UPDATES_OF_ALL, clip=1.0)).title
+    clipping = UselessClipping("tiny-bound", False, "SGD", 0, 30, 1e-5, 10.0, None, at(9), None, at(MADE_LINE))
+    found = only(run(*TINY_UPDATES_OF_ALL, clipping))
+    assert "clipping leaves 1e-06 of the gradients' norm" in found.title and found.advice.startswith("Clip to")
+    assert roles(found) == [("cause", 9), ("optimizer", MADE_LINE), ("stepped", STEPPED_LINE)]
+    of_other = replace(clipping, optimizer="Adam")
+    assert "clipping" not in only(run(*TINY_UPDATES_OF_ALL, of_other)).title
+    assert kinds(run(clipping)) == []  # Adam may train well with it
 
 
 @pytest.mark.parametrize(

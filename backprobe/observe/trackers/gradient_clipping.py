@@ -7,6 +7,7 @@ import statistics
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,7 +22,8 @@ from ...source.frames import CodeLocation, variables
 from ...torch_internals import gradient_clipping, private
 from ...torch_internals.async_scalars import capturing, fetch
 from ...torch_internals.grad_scaler import is_unscaled, scaler_frame
-from ...torch_internals.gradient_clipping import ClipCall
+from ...torch_internals.gradient_clipping import CallListener, ClipCall
+from ...torch_internals.local import is_distributed, local
 from ...torch_internals.norms import quick_norm
 from ...torch_internals.optimizers import parameters_of
 from ..ledger.observed_steps import ObservedSteps
@@ -38,6 +40,9 @@ MEASURING_BOUND = 1e6
 #: Gradients with a scaler's factor: the smallest factor, the largest bound as a share of it, and the largest share of
 #: the norm that a bound leaves which is not meant for scaled gradients.
 MIN_SCALE, MAX_BOUND_OF_SCALE, MAX_REMAINING_SHARE = 16.0, 0.1, 0.05
+#: A bound that leaves less than this share of the gradients' norm leaves next to nothing. Gradients of a ``DTensor``
+#: whose local norm shows by how much a call scales: the number of those to choose the largest one from.
+TINY_SHARE, MAX_CANDIDATES = 1e-3, 8
 #: By id of a parameter, a reference to it and one to its gradient.
 _References = dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]]
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients")
@@ -73,6 +78,8 @@ class _Line:
     :ivar scaled_calls: the number of latest calls in a row whose gradients had a scaler's factor, with samples of
         (norm, factor); ``first_scaled``: the step of the first.
     :ivar norms: samples of the norm of gradients that were not clipped.
+    :ivar reductions: of the latest calls, norms before and after clipping: of all gradients, or of a part of one.
+    :ivar clipped_optimizer: the optimizer that stepped last with gradients that the line had clipped.
     """
 
     spot: CodeLocation | None
@@ -89,6 +96,8 @@ class _Line:
     scaled_optimizer: SeenOptimizer | None = None
     scales: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     norms: list[torch.Tensor] = field(default_factory=list)
+    reductions: deque[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=lambda: deque(maxlen=MAX_NORMS))
+    clipped_optimizer: SeenOptimizer | None = None
     last: _Call | None = None
 
     def note_effect(self) -> None:
@@ -119,7 +128,7 @@ class GradientClippingTracker(Tracker):
         #: version of the gradient.
         self._used_gradients: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], int]] = {}
         self._thread = threading.get_ident()
-        self._listener: Callable[[ClipCall], None] = self._clip_called
+        self._listener: CallListener = self._clip_called
         self._observed_steps = ObservedSteps(context)
         context.restorers.append(self.observing_pauses)
 
@@ -132,30 +141,32 @@ class GradientClippingTracker(Tracker):
 
     # Calls that clip
 
-    def _clip_called(self, call: ClipCall) -> None:
+    def _clip_called(self, call: ClipCall) -> Callable[[], None] | None:
         if not self._is_checked() or threading.get_ident() != self._thread:
-            return
+            return None
         try:
             with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
-                self._note_call(call, sys._getframe(2))
+                return self._note_call(call, sys._getframe(2))
         except Exception as error:
             self._context.events.fault(self, error)
+            return None
 
-    def _note_call(self, call: ClipCall, frame: FrameType) -> None:
+    def _note_call(self, call: ClipCall, frame: FrameType) -> Callable[[], None] | None:
+        """Note a call, and return the function that notes its end, if that is needed."""
         if not isinstance(call.bound, (int, float)) or not call.bound < MEASURING_BOUND:
-            return
+            return None
         count = len(call.parameters) if call.parameters is not None else len(call.grads)
         spot = self._context.frames.spot(frame)
         line = self._lines.get(spot)
         if count > MAX_PARAMETERS or (line is None and len(self._lines) >= MAX_LINES):
-            return
+            return None
         if line is None:
             line = self._lines[spot] = _Line(spot, call.total_norm is None)
         line.calls, line.bound = line.calls + 1, float(call.bound)
         parameters = call.parameters if call.parameters is not None else self._parameters_with(call.grads)
         if parameters is None:
             line.note_effect()
-            return
+            return None
         with_grads = [p for p in parameters if isinstance(p, torch.Tensor) and p.grad is not None]
         refs: _References = {id(p): (private.tensor_ref(p), private.tensor_ref(p.grad)) for p in with_grads}
         if not refs:
@@ -163,12 +174,42 @@ class GradientClippingTracker(Tracker):
         self._evaluate_last_call(line)
         one = _Call(line, self._context.steps.index, self._reason_without_effect(call, parameters, with_grads), refs)
         if one.reason == "no-gradients" and not refs:  # frozen
-            return
+            return None
         line.last = one
         self._unused_calls = [other for other in self._unused_calls if other.step >= one.step - 1]
         self._unused_calls.append(one)
         if with_grads:
             self._note_scale(line, call, with_grads)
+        return self._note_reduction(line, call, with_grads) if with_grads and not one.reason else None
+
+    def _note_reduction(
+        self, line: _Line, call: ClipCall, with_grads: Sequence[torch.Tensor]
+    ) -> Callable[[], None] | None:
+        """Note the norms before and after clipping; those of a ``DTensor`` are known when the call ends.
+
+        The total norm of the gradients of a ``DTensor`` is distributed over the ranks (Note [No own collectives]). But
+        all are scaled by one factor, so the part of one that is here shows it.
+        """
+        total = call.total_norm
+        if total is not None and private.is_readable(total):
+            line.reductions.append((total.detach().clone(), total.detach().clamp(max=call.bound)))
+            return None
+        parts = [
+            part for p in with_grads[:MAX_CANDIDATES] if is_distributed(p.grad) and _is_plain(part := local(p.grad))
+        ]
+        if total is None or not parts:
+            return None
+        part = max(parts, key=torch.Tensor.numel)
+        before = quick_norm(part).float()
+
+        def note_end() -> None:
+            try:
+                with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
+                    line.reductions.append((before, quick_norm(part).float()))
+            except Exception as error:
+                self._context.events.fault(self, error)
+
+        return note_end
 
     def _parameters_with(self, grads: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor] | None:
         """Return the parameters of optimizers that have these gradients; ``None`` if not all are known."""
@@ -238,6 +279,7 @@ class GradientClippingTracker(Tracker):
         if not grads:
             return
         clipped = False
+        seen = self._context.steps.optimizers.get(id(optimizer))
         for call in self._unused_calls:
             if call.reason in ("", "used") and any(
                 (p := held.get(number)) is not None and grad is not None and p.grad is grad() and param() is p
@@ -247,7 +289,7 @@ class GradientClippingTracker(Tracker):
                     continue
                 call.used = clipped = True
                 call.line.note_effect()
-        seen = self._context.steps.optimizers.get(id(optimizer))
+                call.line.clipped_optimizer = seen
         for call in () if clipped or seen is None else self._unused_calls:
             reason = call.reason and self._reason_for_optimizer(call, held)
             if call.norm is None and len(call.line.norms) < MAX_NORMS:
@@ -322,8 +364,7 @@ class GradientClippingTracker(Tracker):
                 line.calls_without_effect >= max(MIN_USELESS_CALLS, 2 * line.longest_row_without_effect + 1)
                 and line.optimizer is not None
             ):
-                norms = [norm for norm in fetch(line.norms) if math.isfinite(norm)]
-                norm = max(norms, default=None)
+                norm = max((norm for norm in fetch(line.norms) if math.isfinite(norm)), default=None)
                 if line.reason != "no-gradients" or norm is None or norm > 0:
                     yield self._record(line, line.reason, line.optimizer, line.first, norm, None)
             elif line.scaled_calls >= MIN_USELESS_CALLS and line.scaled_optimizer is not None:
@@ -335,6 +376,13 @@ class GradientClippingTracker(Tracker):
                     norm = statistics.median(norm / scale for norm, scale in wrong)
                     scale = statistics.median(scale for _, scale in wrong)
                     yield self._record(line, "scaled", line.scaled_optimizer, line.first_scaled, norm, scale)
+            elif len(line.reductions) >= MIN_USELESS_CALLS and line.clipped_optimizer is not None:
+                norms = fetch([value for pair in line.reductions for value in pair])
+                both = zip(norms[::2], norms[1::2], strict=True)
+                shares = [after / before for before, after in both if 0 < before < math.inf]
+                share = statistics.median(shares) if len(shares) >= MIN_USELESS_CALLS else 1.0
+                if 0 < share < TINY_SHARE:
+                    yield self._record(line, "tiny-bound", line.clipped_optimizer, 0, line.bound / share, None)
 
     def _record(
         self, line: _Line, reason: str, optimizer: SeenOptimizer, step: int, norm: float | None, scale: float | None
@@ -344,7 +392,7 @@ class GradientClippingTracker(Tracker):
         given: Site | None = None
         if clipped is not None and reason == "empty":
             given = argument_assigned(clipped, _CLIPS)
-        calls = line.scaled_calls if reason == "scaled" else line.calls_without_effect
+        calls = {"scaled": line.scaled_calls, "tiny-bound": line.calls}.get(reason, line.calls_without_effect)
         found = reason, line.by_value, optimizer.name, step, calls, line.bound, norm, scale
         return UselessClipping(*found, clipped, given, frames.site(optimizer.spot))
 
@@ -362,6 +410,10 @@ def _shares_no_parameter(call: _Call, optimizer: SeenOptimizer) -> bool:
 
 def _requires_grad(parameter: object) -> bool:
     return isinstance(parameter, torch.Tensor) and parameter.requires_grad
+
+
+def _is_plain(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and private.is_readable(part) and part.numel() > 0
 
 
 def _total_norm(grads: Iterable[Any]) -> torch.Tensor | None:
