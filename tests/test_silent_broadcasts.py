@@ -94,6 +94,12 @@ def by_where(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     return (torch.where(y > 0, y, model(x)) - 1).abs().sum()
 
 
+def huber_by_hand(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    errors = model(x) - y
+    small = errors.abs() < 0.5
+    return torch.where(~small.logical_not() & torch.isfinite(errors), errors**2, errors.abs() - 0.25).mean()
+
+
 def sequences(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.softplus(model(x) - x).mean(dim=(1, 2)).mean()
 
@@ -123,6 +129,7 @@ def weights(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         (sequences, OneChannel()),
         (weights, None),
         (inserted_to_match, None),
+        (huber_by_hand, None),
     ],
 )
 def test_a_batch_that_is_paired_with_itself(loss_of: Loss, model: nn.Module | None) -> None:
@@ -164,6 +171,12 @@ def distances_of_a_column(model: nn.Module, x: torch.Tensor, y: torch.Tensor) ->
 def with_its_own_view(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     z = model(x)
     return (z - z.squeeze()).abs().mean()
+
+
+def chosen_pairs(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A table of other pairs says which count."""
+    errors = model(x) - y
+    return torch.where((y[:, None] > y) & (errors > 0), errors, 0 * errors).sum()
 
 
 def masked_pairs(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -222,6 +235,7 @@ def features(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
         (distances_of_a_column, None),
         (with_its_own_view, None),
         (masked_pairs, None),
+        (chosen_pairs, None),
         (over_one_dimension, None),
         (as_many_centers, None),
         (same_shapes, None),

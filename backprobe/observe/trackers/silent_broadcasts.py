@@ -47,9 +47,14 @@ _ARITHMETIC = _ELEMENTWISE - names_of(lambda row: row.reshapes or row.casts)
 _LOSSES = names_of(lambda row: row.is_elementwise_loss)
 #: Uses of a table of pairs that say nothing about what it is for: logging, mostly.
 _READS = canonical_names(
-    "__get__ item tolist numpy size dim numel len var std var_mean std_mean norm vector_norm any all isnan isfinite "
-    "isinf gt lt ge le eq ne bool repr format backward retain_grad register_hook requires_grad_ is_floating_point "
-    "is_complex _is_all_true data_ptr stride is_contiguous deepcopy reduce_ex"
+    "__get__ item tolist numpy size dim numel len var std var_mean std_mean norm vector_norm any all bool repr format "
+    "backward retain_grad register_hook requires_grad_ is_floating_point is_complex _is_all_true data_ptr stride "
+    "is_contiguous deepcopy reduce_ex"
+)
+#: Conditions on single elements, by whose result a script selects, as in a Huber loss that is written out.
+_CONDITIONS = canonical_names(
+    "gt lt ge le eq ne isnan isfinite isinf isclose logical_and logical_or logical_xor logical_not and or xor "
+    "__invert__ __eq__ bitwise_and bitwise_or bitwise_xor bitwise_not"
 )
 #: Reads of a table of pairs if no dimension is given.
 _EXTREMES = names_of(lambda row: row.is_extreme) | canonical_names("median")
@@ -185,7 +190,9 @@ class SilentBroadcasts(Tracker):
             return
         origins = frozenset(key for one in known.values() for key in one.origins)
         tables = [t for t in tensors if id(t) in known and known[id(t)].whole]
-        elementwise = name in _ELEMENTWISE or name in _LOSSES or (name in _EXTREMES and len(tensors) > 1)
+        elementwise = (
+            name in _ELEMENTWISE or name in _LOSSES or name in _CONDITIONS or (name in _EXTREMES and len(tensors) > 1)
+        )
         if tables and not self._is_plain_use(op, name, elementwise, known, tables, tensors):
             for key in origins:
                 self._found[key].refuted = True
