@@ -20,7 +20,10 @@ NONFINITE = ("nonfinite-forward", "nonfinite-backward")
 
 
 def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding], list[Unseen]]:
-    """Return the findings of a run, the most important first, one for each cause; and the rules that failed.
+    """Evaluate all rules on a run; return its findings, the most important first, and the rules that raised an error.
+
+    Rules whose findings make gradients invalid run first; if there is any error, rules that rely on gradients are
+    skipped. Findings that others imply are dropped, and those with one cause are merged.
 
     :param known: the rules to evaluate; all rules by default.
     """
@@ -52,7 +55,10 @@ def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding],
 
 
 def symptoms_after_reasons(found: Sequence[Finding], known: Registry) -> list[Finding]:
-    """Return `found` with each symptom that begins late after the reasons of its severity that began before it."""
+    """Return `found` with each symptom that began during the run moved behind its likely reasons.
+
+    A reason is a finding of a kind in ``known.reasons`` with the same severity and rank that began in an earlier step.
+    """
     ordered = [*found]
     for late in [one for one in found if one.kind in known.symptoms and one.step]:
         at = ordered.index(late)
@@ -62,6 +68,9 @@ def symptoms_after_reasons(found: Sequence[Finding], known: Registry) -> list[Fi
 
 
 def _comes_before(reason: Finding, late: Finding, known: Registry) -> bool:
+    """Return whether `reason` explains the symptom `late`: not just possible, as important, and begun in an earlier
+    step.
+    """
     if reason.kind not in known.reasons or reason.confidence == "possible":
         return False
     same = (reason.severity, reason.rank) == (late.severity, late.rank)
@@ -88,12 +97,16 @@ def causes_first(found: Sequence[Finding], known: Registry) -> list[Finding]:
 
 
 def _is_origin(values: Finding) -> bool:
-    """Return whether the non-finite values were seen to come from an operation that is not defined for its input."""
+    """Return whether it is certain that the operation in the finding made the first NaN or Inf from a finite input.
+
+    It is not if values had merely become too large, or the NaN was held by a tensor before.
+    """
     evidence = values.evidence
     return values.confidence == "certain" and not (evidence.get("too_large") or evidence.get("held"))
 
 
 def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[object]]) -> list[Finding]:
+    """Evaluate the rules that look at one backward call each; drop findings that others of the same call imply."""
     found: list[Finding] = []
     for call in trace.backwards:
         mine = [finding for rule in rules for finding in asked.ask(rule, call, trace.facts)]
@@ -102,22 +115,30 @@ def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[obj
 
 
 def _unsilenced(found: list[Finding], silencers: Mapping[str, frozenset[str]]) -> list[Finding]:
+    """Return `found` without findings of kinds that another kind among them silences.
+
+    :param silencers: for each kind, the kinds that silence it.
+    """
     there = {finding.kind for finding in found}
     return [finding for finding in found if not there & silencers.get(finding.kind, frozenset())]
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
-    """Return the key that findings of the same cause share."""
+    """Return the key that findings of one cause share: kind, module, first site and parameters."""
     return finding.kind, finding.module, finding.sites[0].site if finding.sites else None, finding.parameters
 
 
 class _Asked:
-    """Evaluates rules; a rule that raises yields no findings and is reported once."""
+    """Calls rules and keeps the errors that they raise, so that one broken rule does not stop the others."""
 
     def __init__(self, failed: Iterable[Unseen]) -> None:
         self.failed: dict[object, Unseen] = dict(enumerate(failed))
 
     def ask(self, rule: Rule[object], *given: object) -> list[Finding]:
+        """Call a rule and return its findings; if it raises, return none and note the failure once.
+
+        Findings of a plugin's rule are checked first.
+        """
         try:
             found = list(rule(*given))
             if rule.plugin:
@@ -130,6 +151,9 @@ class _Asked:
 
 
 def _failure(rule: Rule[object], error: BaseException) -> Unseen:
+    """Return the record of a rule that raised `error`, as the report shows it; a plugin's rule is named by
+    its plugin.
+    """
     if rule.plugin:
         return failure(rule.plugin, GROUP, error)
     return Unseen("internal error", 1, f"the rule {rule.name} failed: {type(error).__name__}: {error}")

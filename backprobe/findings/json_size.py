@@ -38,11 +38,12 @@ def as_json(document: Mapping[str, Any], most: int | None = MAX_JSON_BYTES) -> s
 
 
 def _dumped(document: Mapping[str, object]) -> str:
+    """Return `document` as indented JSON; objects that JSON does not know become their text."""
     return json.dumps(document, indent=1, default=str)
 
 
 def _cut(value: object, items: int, letters: int) -> Any:
-    """Return `value` with long lists and texts cut."""
+    """Return `value` with lists cut to `items` entries and texts to `letters` characters, in all levels."""
     if isinstance(value, str):
         return value if len(value) <= letters else f"{value[:letters]}... ({len(value):,} characters)"
     if isinstance(value, Mapping):

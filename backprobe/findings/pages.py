@@ -28,7 +28,7 @@ def page(kind: str) -> str:
 
 
 def skill() -> str:
-    """Return the instructions for a model that debugs a gradient."""
+    """Return the text of ``SKILL.md``: instructions for a language model that debugs a gradient."""
     return resources.files(__package__.rpartition(".")[0]).joinpath("SKILL.md").read_text(encoding="utf-8")
 
 
@@ -44,7 +44,7 @@ def schema() -> str:
 
 @cache
 def _pages() -> dict[str, Any]:
-    """Return kind -> the file with its page."""
+    """Return the Markdown file of each kind of finding, by kind, from all folders of rules."""
     folders = (folder for folder in resources.files(__package__).iterdir() if folder.is_dir())
     files = (file for folder in folders for file in folder.iterdir())
     return {file.name[:-3]: file for file in files if re.fullmatch(r"[a-z-]+\.md", file.name)}

@@ -39,7 +39,7 @@ class Registry:
 
     @property
     def kinds(self) -> list[Kind]:
-        """All kinds, in order."""
+        """All kinds of findings of the registered rules, in the order in which findings are listed."""
         return sorted((k for q in self.rules for k in q.kinds), key=lambda k: self.order[k.name])
 
     @property
@@ -86,8 +86,9 @@ def own_rules() -> Registry:
 
 @cache
 def all_rules() -> Registry:
-    """Return the built-in rules and those of plugins, without plugins that fail to load or whose kinds exist
-    already.
+    """Return the built-in rules and those of plugins.
+
+    Plugins that fail to load, or whose kinds exist already, are listed in ``Registry.failed``.
     """
     known = own_rules()
     loaded, failed = load(GROUP)
@@ -103,7 +104,7 @@ def all_rules() -> Registry:
 
 
 def register(rules: Sequence[Rule[object]]) -> Registry:
-    """Build a registry of `rules`.
+    """Build a registry of `rules`: the order of their kinds, and which kinds silence which.
 
     :raises ValueError: two rules declare the same kind or rank, a rule declares no kind, or one names an unknown kind.
     """
@@ -125,17 +126,25 @@ def register(rules: Sequence[Rule[object]]) -> Registry:
 
 
 def _known(rule: Rule[object], order: Mapping[str, int], names: Iterable[str]) -> None:
+    """Check that all kinds which a rule names are declared by some rule.
+
+    :raises ValueError: one is not.
+    """
     for name in names:
         if name not in order:
             raise ValueError(f"{rule.name} names {name}, which is no kind")
 
 
 def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    """Return the mapping with its sets made immutable."""
     return {effect: frozenset(causes) for effect, causes in found.items()}
 
 
 def _order(kinds: Sequence[Kind]) -> dict[str, int]:
-    """Return kind -> position: by rank; kinds that come after another follow it, by name if there are several."""
+    """Return the position of each kind: by rank; kinds declared to come after another follow it, by name if several do.
+
+    :raises ValueError: a kind is declared twice, two kinds have one rank, or a kind comes after an unknown one.
+    """
     names: set[str] = set()
     ranks: dict[int, str] = {}
     keys: dict[str, tuple[Any, ...]] = {}

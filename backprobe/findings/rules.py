@@ -106,8 +106,9 @@ class Topic:
 
 @dataclass(frozen=True)
 class Rule(Generic[P]):
-    """A function that finds things in a trace, with what its decorator declared. Call it like the function.
+    """A function that returns findings, with what its decorator declared. Call it like the function.
 
+    :ivar answer: the function. For the other fields see ``rule``.
     :ivar plugin: the entry point that provides it; empty for backprobe's own rules.
     """
 
@@ -153,6 +154,7 @@ def rule(
     """
 
     def made(answer: Callable[P, list[Finding]]) -> Rule[P]:
+        """Return the function as a ``Rule`` with the declared settings."""
         return Rule(answer, kinds, topic, each_call, invalidates_gradients, silences, silenced_by, also)
 
     return made

@@ -18,7 +18,7 @@ _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
 
 def of_children(trace: Trace) -> list[Finding]:
-    """Return the findings of all other processes, with their ranks.
+    """Return the findings of all other processes of the run, each with its rank.
 
     Errors in a backward are left out if they only follow from the failure of another process.
     """
@@ -34,7 +34,7 @@ def of_children(trace: Trace) -> list[Finding]:
 
 
 def of_rank(trace: Trace, found: Sequence[Finding]) -> list[Finding]:
-    """Return `found` with the rank of this process, if it has one."""
+    """Return `found` with the rank of this process added where none is given, if this process has a rank."""
     own = trace.info.get("pid")
     mine = next((seen for seen in trace.facts.of(RankSeen) if seen.pid == own and seen.rank is not None), None)
     if mine is None:
@@ -43,6 +43,7 @@ def of_rank(trace: Trace, found: Sequence[Finding]) -> list[Finding]:
 
 
 def _of(seen: RankSeen, finding: Finding) -> Finding:
+    """Return the finding with the rank of its process, or its process id if it has no rank; unchanged if it has one."""
     if finding.rank is not None or "process" in finding.evidence:
         return finding
     if seen.rank is None:
@@ -51,7 +52,9 @@ def _of(seen: RankSeen, finding: Finding) -> Finding:
 
 
 def merged(same: Sequence[Finding]) -> Finding:
-    """Merge equal findings of several processes: the one of the earliest step, with all ranks."""
+    """Return one finding for equal findings of several processes: that of the earliest step, with all ranks in its
+    evidence.
+    """
     ranks = sorted({rank for one in same for rank in (*one.evidence.get("ranks", ()), one.rank) if rank is not None})
     if len(ranks) < 2:
         return same[0]
@@ -60,10 +63,12 @@ def merged(same: Sequence[Finding]) -> Finding:
 
 
 def _when(finding: Finding) -> tuple[float, int]:
+    """Sort key of findings: the step, then the rank; those without a step last."""
     return math.inf if finding.step is None else finding.step, -1 if finding.rank is None else finding.rank
 
 
 def _spreads(finding: Finding) -> bool:
+    """Return whether a finding is about non-finite values, which reach the other ranks, and has a rank and a step."""
     return finding.kind in _SPREADS and finding.rank is not None and finding.step is not None
 
 
@@ -80,7 +85,7 @@ def _moment(finding: Finding) -> tuple[float, int, bool, bool]:
 
 
 def in_time(found: Sequence[Finding]) -> list[Finding]:
-    """Return `found` with non-finite values ordered by step over all ranks.
+    """Return `found` with non-finite values in the order in which they appeared, over all ranks.
 
     Later ones on other ranks are consequences of the first and are listed in its evidence.
     """
@@ -99,7 +104,7 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
 
 
 def failed_by_itself(seen: RankSeen) -> bool:
-    """Return whether a process failed or was killed for a reason of its own, not because others were gone."""
+    """Return whether a process failed, or was killed, and not because other processes were gone."""
     if any(word in seen.error.lower() for word in COLLECTIVE) or any(w.ended == "raised" for w in seen.waits):
         return False
     return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive

@@ -27,6 +27,13 @@ _NO_DERIVATIVE = re.compile(r"derivative for aten::(\w+)_backward\w* is not impl
     silenced_by=("inplace", "second-backward", "wrong-backward-shape"),
 )
 def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
+    """Return the finding for the node at which this backward call raised an error; empty if none did or another rule
+    has it.
+
+    It names the forward line that made the node; if the failed derivative is one of a derivative, the line of the
+    original operation. Errors about a checkpoint, a stale `.grad` in a hook and DDP's "ready twice" belong to other
+    rules.
+    """
     raised = call.raised
     if raised is None or raised.node is None or READY_TWICE in raised.text:
         return []
@@ -82,7 +89,11 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
 
 
 def _advice(site: Site | None, forward: Site | None) -> str:
-    """Return advice that fits the named line and the line of the node's own forward."""
+    """Return advice for an error in a node's backward.
+
+    :param site: the line that the finding names as cause; ``None`` if no line of the forward is known.
+    :param forward: the line that made the node itself. If it differs from `site`, a second derivative failed.
+    """
     if site is None:
         return (
             "No line of the forward made this node. What the error says is about the operations of the first "
@@ -102,7 +113,12 @@ def _advice(site: Site | None, forward: Site | None) -> str:
 
 
 def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:
-    """Return title and advice if a compiled region cannot run the backward that was requested."""
+    """Return title and advice if torch's error says that a compiled region cannot run this backward; otherwise
+    ``None``.
+
+    The reasons are a second derivative, which compiled regions lack, and a graph that is kept although the compiled
+    code reuses its buffers ("donated").
+    """
     if NO_SECOND in text:
         return (
             "a second derivative was asked for, and the compiled region that is called here has none",
@@ -129,7 +145,9 @@ def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:
 
 
 def _named(call: BackwardCall, text: str) -> NodeRun | None:
-    """Return the forward operation whose derivative the error names, if exactly one line of the graph has it."""
+    """Return the forward node whose derivative the error text names; ``None`` unless all such nodes come from one known
+    line.
+    """
     match = _NO_DERIVATIVE.search(text)
     if match is None:
         return None

@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     )
 )
 def backward_never_called(trace: Trace) -> list[Finding]:
+    """Report classes of modules that define a `backward` method, which autograd never calls: one finding for each
+    class.
+    """
     return [_finding(seen) for seen in trace.facts.of(ModuleBackward)]
 
 
 def _finding(seen: ModuleBackward) -> Finding:
+    """Return the finding for one module class with a `backward` method; less certain if only likely calls
+    were found.
+    """
     names = [name for name in seen.modules if name]
     other_calls = {"other_calls": [f"{one.file}:{one.line}" for one in seen.possible]} if seen.possible else {}
     where = f" ({few(names)})" if names else ""

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     )
 )
 def blank_in_targets(trace: Trace) -> list[Finding]:
+    """Report losses of `ctc_loss` whose targets contain the class that the loss uses as its blank."""
     return [_finding(trace, seen) for seen in trace.facts.of(BlankTargets)]
 
 
 def _finding(trace: Trace, seen: BlankTargets) -> Finding:
+    """Return the finding, placed at the line of the first `ctc_loss` in the step where such targets were seen."""
     call, loss = first_of(trace.backwards, "ctc_loss", seen.step)
     return Finding(
         kind="blank-in-targets",

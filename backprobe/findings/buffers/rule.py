@@ -30,9 +30,9 @@ MIN_MOVED = 0.5
     )
 )
 def nonfinite_buffers(trace: Trace) -> list[Finding]:
-    """Report buffers that became bad before any backward call or weight was: otherwise they are a consequence.
+    """Report buffers that became NaN or Inf before any backward call or weight did: later ones are a consequence.
 
-    They are not reported either if a later bad loss is reported at the line that made them bad.
+    They are not reported either if a later non-finite loss is reported at the line that made them non-finite.
     """
     bad = [call.step for call in trace.backwards if call.bad_nodes or any(root.bad for root in call.roots)]
     bad += [one.step for one in trace.facts.of(Spoilt)]
@@ -45,6 +45,7 @@ def nonfinite_buffers(trace: Trace) -> list[Finding]:
 
 
 def _nonfinite(seen: BadBuffers) -> Finding:
+    """Return the finding for non-finite buffers of one module: an error for running statistics, otherwise a warning."""
     name = few(seen.names, 2)
     verb = plural(seen.names, "is", "are")
     first = seen.after + 1
@@ -89,6 +90,11 @@ def _nonfinite(seen: BadBuffers) -> Finding:
     )
 )
 def frozen_statistics(trace: Trace) -> list[Finding]:
+    """Report layers with frozen parameters whose running mean and variance still change.
+
+    First those that moved by a standard deviation in a quarter of their channels; only if there are none, parts that
+    are frozen as a whole and in training mode, whose means moved less far.
+    """
     found = [
         _frozen(seen) for seen in trace.facts.of(FrozenStatistics) if seen.shift >= MIN_SHIFTED_SHARE and seen.modules
     ]
@@ -100,6 +106,7 @@ def frozen_statistics(trace: Trace) -> list[Finding]:
 
 
 def _frozen(seen: FrozenStatistics) -> Finding:
+    """Return the finding for frozen normalisation layers whose running statistics moved far."""
     count = counted(len(seen.modules), "layer")
     first = ("cause", seen.switched) if seen.switched is not None else ("cause", next(iter(seen.frozen), None))
     others = [("frozen", site) for site in seen.frozen if site != first[1]]
@@ -121,7 +128,9 @@ def _frozen(seen: FrozenStatistics) -> Finding:
 
 
 def _frozen_part(seen: FrozenInTraining) -> Finding:
-    """Return the finding of statistics that moved less far, of layers in a part that is frozen as a whole."""
+    """Return the finding for a part that is frozen as a whole and in training mode, whose running means
+    moved less far.
+    """
     parts = tuple(one or seen.class_name for one in (seen.part, *seen.others))
     cause = (*seen.switched, *seen.frozen)[:1]
     others = [("frozen", site) for site in seen.frozen if site not in cause]
@@ -152,10 +161,12 @@ def _frozen_part(seen: FrozenInTraining) -> Finding:
     )
 )
 def left_behind(trace: Trace) -> list[Finding]:
+    """Report averaged copies of a model whose running statistics stay old while their weights follow the model."""
     return [_left_behind(seen) for seen in trace.facts.of(StaleStatistics) if seen.apart >= MIN_SHIFTED_SHARE]
 
 
 def _left_behind(seen: StaleStatistics) -> Finding:
+    """Return the finding for one copy with old running statistics; only information if the copy was never called."""
     main = ("cause", seen.loop if seen.loop is not None else seen.written)
     return Finding(
         kind="buffers-left-behind",

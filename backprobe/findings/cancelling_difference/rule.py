@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     )
 )
 def cancelling_differences(trace: Trace) -> list[Finding]:
-    """Report differences with one value in one finding: a ratio and a divergence may both use it."""
+    """Report terms of a loss that compare a value with itself: one finding for each value, whatever the number of
+    terms.
+    """
     by_value: dict[Site | None, list[CancellingDifference]] = {}
     for seen in trace.facts.of(CancellingDifference):
         by_value.setdefault(seen.made or seen.site, []).append(seen)
@@ -30,6 +32,11 @@ def cancelling_differences(trace: Trace) -> list[Finding]:
 
 
 def _finding(made: Site | None, some: list[CancellingDifference]) -> Finding:
+    """Return the finding for terms that use the same value.
+
+    :param made: the line that computes the value; ``None`` if unknown.
+    :param some: the terms, at least one.
+    """
     first = some[0]
     sites = dict.fromkeys((made, *(one.site for one in some)))
     again = first.sides[first.again] if _is_short(first) else ""
@@ -53,11 +60,14 @@ MAX_CHARACTERS = 80
 
 
 def _is_short(seen: CancellingDifference) -> bool:
+    """Return whether the source texts of both sides are known and short enough for a title."""
     return all(seen.sides) and sum(map(len, seen.sides)) <= MAX_CHARACTERS
 
 
 def _what(seen: CancellingDifference) -> str:
-    """Return what is zero, or one, as the subject and verb of a sentence."""
+    """Return the first words of the title, such as ``a - b is 0``: the compared values if short, otherwise the
+    operation.
+    """
     (one, other), is_short = seen.sides, _is_short(seen)
     if seen.op in ("sub", "rsub", "div"):
         number, sign, noun = (1, "/", "a quotient") if seen.op == "div" else (0, "-", "a difference")

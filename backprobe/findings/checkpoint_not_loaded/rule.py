@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     )
 )
 def checkpoint_not_loaded(trace: Trace) -> list[Finding]:
+    """Report calls of `load_state_dict(strict=False)` that restored no tensor because no name matched."""
     return [_finding(seen) for seen in trace.facts.of(NothingLoaded)]
 
 
 def _finding(seen: NothingLoaded) -> Finding:
+    """Return the finding for one such call; its advice names the prefix that makes the names differ, if
+    there is one.
+    """
     names = f"its names begin with {seen.prefix!r}" if seen.in_state else f"the model's begin with {seen.prefix!r}"
     without = f", and without it {counted(seen.matching, 'name')} would fit" if seen.prefix else ""
     title = (

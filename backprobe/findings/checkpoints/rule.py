@@ -64,14 +64,20 @@ _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
     )
 )
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
-    """Report mismatches. With ``--check checkpoints``, those that raise nothing are reported as gradients that
-    differ.
+    """Report checkpointed regions that ran differently when they were recomputed.
+
+    With ``--check checkpoints`` only those for which torch raised: the others are reported as gradients that differ.
     """
     asked = "checkpoints" in trace.facts.asked
     return [f for f in _mismatches(trace) if f.severity == "error" or not asked]
 
 
 def _mismatches(trace: Trace) -> list[Finding]:
+    """Return a finding for each region whose recomputation differed from its forward: an error if torch raised.
+
+    Leaves out differences in values that come from state which the region itself changes: `checkpoint_side_effects` has
+    these.
+    """
     found = []
     for seen in trace.facts.of(RegionDiffers):
         if seen.how in ("values", "arguments") and not seen.raised and _changes_itself(seen, trace):
@@ -117,7 +123,11 @@ def _mismatches(trace: Trace) -> list[Finding]:
     topic=Topic("checkpoints", "gradients of checkpointed regions against the same without"),
 )
 def gradient_differs(trace: Trace) -> list[Finding]:
-    """Find regions whose gradients differ from those without the checkpoint."""
+    """Report regions whose gradients differ from those without the checkpoint; only with ``--check checkpoints``.
+
+    First the mismatches for which torch did not raise, then regions measured to give other gradients that have no
+    mismatch.
+    """
     found = []
     silent = [f for f in _mismatches(trace) if f.severity != "error"]
     for finding in silent:
@@ -156,19 +166,25 @@ def gradient_differs(trace: Trace) -> list[Finding]:
 
 
 def _known(how: str) -> str:
+    """Return `how` if there is advice for this difference, otherwise ``extra``, whose advice is general."""
     return how if how in _ADVICE else "extra"
 
 
 def _fills(seen: RegionDiffers) -> bool:
+    """Return whether the region itself changed something that it reads again when it is recomputed."""
     return seen.changed is not None and seen.how not in ("written", "arguments")
 
 
 def _drawn(seen: RegionDiffers) -> str:
+    """Return the end of the title that says that a random number is drawn in the region, or before the difference."""
     return _DRAWN.format("in" if seen.how == "unheard" else "before")
 
 
 def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
-    """Return whether the values differ because the region changes its own state, which is a finding of its own."""
+    """Return whether the values differ because the region changes buffers of its own modules.
+
+    `checkpoint_side_effects` reports that.
+    """
     module = seen.module or ""
     return any(
         r.region == seen.region and any(module == m or module.startswith(f"{m}.") for m in r.modules)
@@ -177,6 +193,7 @@ def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
 
 
 def _title(seen: RegionDiffers) -> str:
+    """Return what differed between the forward of a region and its recomputation, as the title of a finding."""
     if seen.how == "extra":
         return f"{seen.op} ran in the recomputation of a checkpoint, and had not run in the forward"
     if seen.how == "missing":
@@ -225,6 +242,10 @@ def _title(seen: RegionDiffers) -> str:
     )
 )
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:
+    """Report buffers that a recomputation changes a second time, such as running statistics.
+
+    Leaves out regions for which another difference is reported.
+    """
     differing = {
         seen.region for seen in trace.facts.of(RegionDiffers) if seen.raised or not _changes_itself(seen, trace)
     }

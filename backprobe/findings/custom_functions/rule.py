@@ -32,10 +32,17 @@ if TYPE_CHECKING:
     topic=Topic("functions", "custom Functions against finite differences"),
 )
 def wrong_functions(trace: Trace) -> list[Finding]:
+    """Report custom autograd functions whose backward disagrees with finite differences, as ``--check functions``
+    measured.
+    """
     return [_function(seen) for seen in trace.facts.of(FunctionChecked)]
 
 
 def _function(seen: FunctionChecked) -> Finding:
+    """Return the finding for one wrong derivative of a custom function.
+
+    Only information if it seems intended, as for a straight-through estimator; an error otherwise.
+    """
     if seen.again is not None:
         return _of_two_calls(seen)
     meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))

@@ -29,6 +29,11 @@ MAX_CHECKPOINT_LINES = 3
     invalidates_gradients=True,
 )
 def ready_twice(trace: Trace) -> list[Finding]:
+    """Report errors of DistributedDataParallel that say that a parameter was marked ready twice in one iteration.
+
+    Names the earlier backward call of the step that reached the same parameters, or several reentrant checkpoints in
+    one call, which cause the same error.
+    """
     found = []
     before: list[BackwardCall] = []
     for call in trace.backwards:
@@ -70,11 +75,16 @@ def ready_twice(trace: Trace) -> list[Finding]:
 
 
 def _what(regions: list[Site | None]) -> str:
+    """Return the subject of the title: two backward calls, or the number of reentrant checkpoints if there
+    are several.
+    """
     if len(regions) < 2:
         return "two backward calls in one iteration"
     return f"{len(regions)} reentrant checkpoints of one forward, each with a backward call of its own,"
 
 
 def _leaves(call: BackwardCall | None) -> set[str]:
-    """Return the parameters that `call` gave a gradient to, or would have."""
+    """Return the names of the parameters in the graph of `call`, whether or not they got a gradient; empty for
+    ``None``.
+    """
     return {r.parameter for r in call.nodes if r.parameter is not None} if call is not None else set()

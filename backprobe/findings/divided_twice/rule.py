@@ -43,7 +43,9 @@ _DIVISOR = re.compile(r"/=?\s*([\w.]+)|(?:div_?|divide_?|true_divide_?)\(\s*([\w
     )
 )
 def loss_divided_twice(trace: Trace) -> list[Finding]:
-    """Report one finding for each line that divides a loss of which as many are made in a step as it divides by."""
+    """Report lines of the script that divide a loss by the number of backward calls in a step, if a library does so
+    again.
+    """
     counts = {row.index: row.calls for row in trace.step_rows() if row.calls > 1}
     if not counts:
         return []
@@ -60,8 +62,8 @@ def loss_divided_twice(trace: Trace) -> list[Finding]:
 def _divisions(call: BackwardCall, count: int, names: Set[str]) -> tuple[NodeRun, NodeRun] | None:
     """Return the nodes of a library's division of the loss by `count`, and of the script's own division before it.
 
-    ``None`` if one of them is missing, if the script multiplies the loss again, or if it may divide a sum of as many
-    losses, as for their mean.
+    Follows the graph from the loss down. ``None`` if one of the two is missing, if the script multiplies the loss by
+    `count` again, or if its division may turn a sum of `count` losses into their mean.
     """
     root = call.roots[0] if len(call.roots) == 1 else None
     run = call.nodes[root.node] if root is not None and root.node is not None and not root.shape else None
@@ -86,7 +88,10 @@ def _divisions(call: BackwardCall, count: int, names: Set[str]) -> tuple[NodeRun
 
 
 def _factor(run: NodeRun) -> float | None:
-    """Return by what an operation multiplies a number; ``None`` for others, and if the gradients were not measured."""
+    """Return the factor by which a node multiplies a number, read from the norms of its gradients.
+
+    ``None`` for other operations, for tensors, and if the gradients were not measured.
+    """
     came, gave = (one[0] if one else None for one in (run.grad_outputs, run.grad_inputs))
     edges = run.node.edges
     if not edges or edges[0] is None or any(edge is not None for edge in edges[1:]) or came is None or came.shape:
@@ -99,7 +104,7 @@ def _factor(run: NodeRun) -> float | None:
 
 
 def _library_of(run: NodeRun) -> str:
-    """Return the name of the library that made a node by its own decision; empty for none of ``LIBRARIES``."""
+    """Return the name of the training library whose own code made a node; empty if it is none of ``LIBRARIES``."""
     parts = PurePath(run.node.library[-1].file).parts if run.node.library else ()
     return next((name for name in LIBRARIES if name in parts), "")
 
@@ -107,11 +112,13 @@ def _library_of(run: NodeRun) -> str:
 def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, others: float, names: Set[str]) -> bool:
     """Return whether a division is one by the number of accumulated batches, and not part of the loss.
 
-    Its line has a name for it, or the number itself: then the loss has to be a mean, since other things can have the
-    same number. A half is often part of a loss.
+    It is if the name of the divisor says so, unless the loss is a plain sum or a sum of `count` losses. A literal
+    number of that value counts only if it is above 2 and the loss is a mean: a half is often part of a loss.
 
-    :param loss: the node of which the division and other factors, `others` in all, make the root.
-    :param names: names that the script gives to a library as this number.
+    :param run: the node of the script's division.
+    :param loss: the node of the undivided loss.
+    :param others: the product of the script's other factors between `loss` and the root.
+    :param names: names that the script gives to a library as the number of accumulated batches.
     """
     text = run.site.text if run.site is not None else ""
     divisors = ["".join(groups) for groups in _DIVISOR.findall(text)]
@@ -125,7 +132,10 @@ def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, other
 
 
 def _terms(call: BackwardCall, run: NodeRun) -> int:
-    """Return how many losses a node adds up, or more than ``MAX_NODES``."""
+    """Return how many losses are added up in a node, counted through additions and subtractions.
+
+    Stops counting when there are more than ``MAX_NODES``.
+    """
     left, terms = [run], 0
     while left and terms <= MAX_NODES:
         one = left.pop()
@@ -138,6 +148,7 @@ def _terms(call: BackwardCall, run: NodeRun) -> int:
 
 
 def _finding(call: BackwardCall, by_library: NodeRun, by_script: NodeRun, count: int) -> Finding:
+    """Return the finding for a loss that both `by_library` and `by_script`, two nodes of `call`, divide by `count`."""
     library = _library_of(by_library)
     return Finding(
         kind="loss-divided-twice",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     )
 )
 def units_never_differ(trace: Trace) -> list[Finding]:
+    """Report layers whose units (rows of the weight) have equal values and gradients: one finding for each initialising
+    line.
+    """
     groups: dict[tuple[Site, ...], list[EqualUnits]] = {}
     for seen in trace.facts.of(EqualUnits):
         groups.setdefault(seen.given, []).append(seen)
@@ -30,6 +33,7 @@ def units_never_differ(trace: Trace) -> list[Finding]:
 
 
 def _finding(group: list[EqualUnits]) -> Finding:
+    """Return the finding for layers that the same lines initialise."""
     first = group[0]
     names = tuple(one.parameter for one in group)
     value = first.value if len({one.value for one in group}) == 1 else None

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     topic=Topic("divergence", "the run against itself in float64, and models of one structure", whole_script=True),
 )
 def divergences(trace: Trace) -> list[Finding]:
+    """Report the first operation at which the run departs from float64, or at which two models of one
+    structure differ.
+    """
     return [_models(seen) if seen.against == "model" else _run(seen) for seen in trace.facts.of(Divergence)]
 
 
 def _models(seen: Divergence) -> Finding:
+    """Return the finding for the first module whose results differ between two models of one structure."""
     settings = f" ({few(seen.attributes)})" if seen.attributes else ""
     at = f"at {seen.module or 'the outermost module'}, a {seen.class_name}{settings}"
     off = f": {seen.what}" if seen.what else f": by {number(seen.difference or 0.0)}"
@@ -46,6 +50,7 @@ def _models(seen: Divergence) -> Finding:
 
 
 def _run(seen: Divergence) -> Finding:
+    """Return the finding for the first operation of the run that differs from its computation in float64."""
     inside = f" in {seen.module}" if seen.module else ""
     off = f", off by {number(seen.difference)}" if seen.difference is not None else ""
     advice = (
@@ -58,6 +63,7 @@ def _run(seen: Divergence) -> Finding:
 
 
 def _divergence(seen: Divergence, title: str, advice: str) -> Finding:
+    """Return the finding with this title and advice, and with the facts of `seen` as evidence."""
     pairs = (("cause", seen.site), ("op", seen.other))
     return Finding(
         kind="first-divergence",

@@ -30,6 +30,10 @@ MIN_FOREIGN_SHARE = 0.9
     )
 )
 def foreign_gradient(trace: Trace) -> list[Finding]:
+    """Report optimizers that step with gradients from a backward call that was made for the step of another optimizer.
+
+    Only if this happens in most periods of the ledger, and for nearly all parameters that the optimizer trains.
+    """
     found = []
     for book in books(trace.facts):
         rows = book.habits(lambda row: _foreign(row) is not None)
@@ -65,9 +69,11 @@ def foreign_gradient(trace: Trace) -> list[Finding]:
 
 
 def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | None:
-    """Return the gradient that was made for another optimizer, that optimizer's step, and the optimizer's own gradient.
+    """Return three events: the foreign gradient, the other optimizer's step, and the gradient of the optimizer's own
+    loss.
 
-    The backward call of the first reached the parameters of both optimizers, that of the last only those of this one.
+    The first backward call reached the parameters of both optimizers, the last only those of this one. ``None`` if the
+    period does not have this form.
     """
     if row.events[-1].what != events.USED or any(e.what in (events.SHARED_STEP, events.REPLACED) for e in row.events):
         return None
@@ -85,6 +91,6 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
 
 
 def _reaches_all(book: Book, rows: list[LedgerRow]) -> bool:
-    """Return whether nearly all parameters that the optimizer trains have foreign gradients."""
+    """Return whether nearly all parameters that the optimizer trains are in `rows`, those with foreign gradients."""
     trained = {name for row in book.rows if row.events[-1].what == events.USED for name in row.parameters}
     return len(names_in(rows)) >= MIN_FOREIGN_SHARE * len(trained)

@@ -69,6 +69,9 @@ MAX_LINE_TEXT = 80
     silenced_by=("hook-inplace-conflict",),
 )
 def forward_errors(trace: Trace) -> list[Finding]:
+    """Report the first operation of the forward that autograd refused with an error, such as an in-place write to a
+    view.
+    """
     found = []
     for seen in trace.facts.of(RefusedOp)[:1]:
         title, advice = _TEXTS[seen.reason]

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     )
 )
 def freeze_without_effect(trace: Trace) -> list[Finding]:
-    """Report one finding for each attribute and line, whatever the number of modules."""
+    """Report assignments such as `module.requires_grad = False` that freeze nothing: one finding for each attribute and
+    line.
+    """
     groups: dict[tuple[object, ...], list[FreezeAttempt]] = {}
     for seen in trace.facts.of(FreezeAttempt):
         groups.setdefault((seen.attribute, bool(seen.class_name), seen.lines), []).append(seen)
@@ -31,6 +33,7 @@ def freeze_without_effect(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: list[FreezeAttempt]) -> Finding:
+    """Return the finding for assignments of one attribute on one line, to one or several modules or parameters."""
     first = seen[0]
     names = tuple(dict.fromkeys(name for one in seen for name in one.parameters))
     owners = [one.owner or one.class_name for one in seen]

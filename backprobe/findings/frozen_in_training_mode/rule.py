@@ -27,10 +27,14 @@ MIN_MOVED = 0.2
     silences=("frozen-buffer-changes",),
 )
 def frozen_in_training_mode(trace: Trace) -> list[Finding]:
+    """Report frozen parts that were in evaluation mode, or on which the script calls `eval()`, and that are in training
+    mode.
+    """
     return [_finding(seen) for seen in trace.facts.of(FrozenInTraining) if seen.evaluation or seen.evaluated]
 
 
 def _finding(seen: FrozenInTraining) -> Finding:
+    """Return the finding for one such part; only information if it has no normalisation layers."""
     parts = tuple(one or seen.class_name for one in (seen.part, *seen.others))
     if seen.evaluation:
         before = f"it was in evaluation mode in {counted(seen.evaluation, 'step')} before"
@@ -66,11 +70,14 @@ def _finding(seen: FrozenInTraining) -> Finding:
 
 
 def _steps(seen: FrozenInTraining) -> int:
+    """Return the number of steps during which the part was in training mode."""
     return seen.last - seen.since + 1
 
 
 def _effects(seen: FrozenInTraining) -> str:
-    """Return what training mode does to the part, in words."""
+    """Return what training mode does to the part, in words for the title: normalisation by batch statistics, and
+    dropout.
+    """
     found = []
     if seen.norms:
         layers = counted(seen.norms, f"{seen.norm_class} layer")

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     )
 )
 def frozen_parameter_moves(trace: Trace) -> list[Finding]:
+    """Report parameters whose gradients the script sets to zero and that momentum or weight decay moves all the same.
+
+    First whole parameters, from the ledger; then those of which only some elements are set to zero, grouped by line.
+    """
     found = []
     for book in books(trace.facts):
         rows = book.habits(_is_zeroed)
@@ -65,7 +69,9 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
 
 
 def _part(group: list[ZeroedElements]) -> Finding:
-    """Return the finding of parameters of which the script freezes some elements."""
+    """Return the finding for parameters of which the script sets the gradient of some elements to zero on the same
+    line.
+    """
     first = group[0]
     names = tuple(one.parameter for one in group)
     whys = {one.why for one in group}
@@ -106,10 +112,12 @@ def _part(group: list[ZeroedElements]) -> Finding:
 
 
 def _times(moved: float) -> str:
+    """Return a distance relative to a norm as text, such as ``12% of`` or ``1.5 times``."""
     return f"{100 * moved:.2g}% of" if moved < 1 else f"{moved:.1f} times"
 
 
 def _rows(seen: ZeroedElements) -> str:
+    """Return the frozen rows as text: one row, a range, or a count if they are not consecutive."""
     rows = seen.rows
     if len(rows) == 1:
         return f"row {rows[0]}"
@@ -119,6 +127,12 @@ def _rows(seen: ZeroedElements) -> str:
 
 
 def _advice(by: str, rows: bool, whole: bool) -> str:
+    """Return advice for parameters that move although their gradient is set to zero.
+
+    :param by: "weight decay", "momentum", or empty if unknown or both.
+    :param rows: whether whole rows are frozen.
+    :param whole: whether all elements are frozen.
+    """
     zero = {
         "weight decay": "Weight decay shrinks a weight whatever its gradient is",
         "momentum": "The running averages of the optimizer still hold the gradients of earlier steps",

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     )
 )
 def grad_mode_disabled(trace: Trace) -> list[Finding]:
+    """Report losses computed with gradient mode off, and tensors made in inference mode that autograd has to save.
+
+    One finding for each pair of lines: the one that switched it off, and the one that failed.
+    """
     found, known = [], set()
     for seen in trace.facts.of(NoGradient):
         if seen.kind not in ("grad-mode", "inference") or (seen.kind, seen.site, seen.failed) in known:

@@ -61,6 +61,10 @@ _TEXTS = {
     )
 )
 def clips_nothing(trace: Trace) -> list[Finding]:
+    """Report calls that clip gradients without effect, or leave next to nothing of them.
+
+    An error if losses then became non-finite, information if no gradient exceeded the bound, otherwise a warning.
+    """
     blown_up = _is_blown_up(trace)
     return [
         _finding(seen, "error" if blown_up else "info" if _was_not_needed(seen) else "warning")
@@ -70,12 +74,16 @@ def clips_nothing(trace: Trace) -> list[Finding]:
 
 
 def _was_not_needed(seen: UselessClipping) -> bool:
-    """Return whether none of the gradients that were used before they were clipped was above the bound."""
+    """Return whether the call came after the optimizer had used the gradients, and none of these was above
+    the bound.
+    """
     return seen.reason == "used" and seen.norm is not None and seen.norm <= seen.bound
 
 
 def _is_blown_up(trace: Trace) -> bool:
-    """Return whether losses became non-finite after a step whose gradients were far above the bound of such a call."""
+    """Return whether a loss became non-finite after steps with gradients far above the bound of a call
+    without effect.
+    """
     unclipped = (seen for seen in trace.facts.of(UselessClipping) if seen.reason not in ("scaled", "tiny-bound"))
     bounds = [seen.bound for seen in unclipped if not seen.by_value]
     if not bounds:
@@ -87,12 +95,13 @@ def _is_blown_up(trace: Trace) -> bool:
 
 
 def _largest_gradient(call: BackwardCall) -> float:
-    """Return the largest norm of the gradient of a parameter."""
+    """Return the largest norm of a parameter's gradient in a backward call; 0 if none was measured."""
     stats = (run.grad_outputs[0] for run in call.nodes if run.node.seq == ACCUMULATE_SEQ and run.grad_outputs)
     return max((one.norm for one in stats if one is not None and one.norm is not None), default=0.0)
 
 
 def _finding(seen: UselessClipping, severity: str) -> Finding:
+    """Return the finding for a call that clips without effect; its title and advice depend on the reason."""
     call = "clip_grad_value_" if seen.by_value else "clip_grad_norm_"
     title, advice = _TEXTS[seen.reason]
     scale = seen.scale or 1.0

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     silenced_by=("wrong-backward",),
 )
 def ignored_gradients(trace: Trace) -> list[Finding]:
+    """Report custom functions whose backward never reads its incoming gradient, in the order of their steps."""
     return [_finding(seen) for seen in sorted(trace.facts.of(IgnoredGradient), key=lambda one: one.step)]
 
 
 def _finding(seen: IgnoredGradient) -> Finding:
+    """Return the finding for one such function, with the parameters whose gradients go through it."""
     name, names = seen.node.removesuffix("Backward"), seen.parameters
     wrong = f"the gradients of {few(names)} do not depend on the loss after it" if names else "its result is wrong"
     return Finding(

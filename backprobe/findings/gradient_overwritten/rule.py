@@ -29,6 +29,9 @@ def gradients_overwritten(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: GradientOverwritten) -> Finding:
+    """Return the finding for one custom backward or hook that writes in place to a gradient that another
+    node gets too.
+    """
     is_hook = seen.by == "hook"
     who = f"a hook on the result of {seen.op}" if is_hook else f"the backward of {seen.node.removesuffix('Backward')}"
     names = seen.parameters

@@ -43,6 +43,9 @@ _UNUSED = {
     )
 )
 def not_cleared(trace: Trace) -> list[Finding]:
+    """Report optimizers that step with gradients to which those of earlier steps were added, since nothing
+    clears them.
+    """
     return [
         Finding(
             kind="gradient-not-cleared",
@@ -63,7 +66,9 @@ def not_cleared(trace: Trace) -> list[Finding]:
 
 @rule(also=("gradient-not-cleared",))
 def not_cleared_by_hand(trace: Trace) -> list[Finding]:
-    """Find scripts without an optimizer whose updates use the gradients of earlier steps again."""
+    """Report scripts without an optimizer whose updates use the sum of all gradients so far, since nothing
+    clears them.
+    """
     return [
         Finding(
             kind="gradient-not-cleared",
@@ -92,6 +97,7 @@ def not_cleared_by_hand(trace: Trace) -> list[Finding]:
     )
 )
 def not_used(trace: Trace) -> list[Finding]:
+    """Report optimizers whose gradients are cleared before the step, or that otherwise never use them."""
     found = []
     for seen in trace.facts.of(GradientUse):
         if seen.how not in _UNUSED:
@@ -120,7 +126,7 @@ def not_used(trace: Trace) -> list[Finding]:
 
 @rule(also=("gradient-not-used",))
 def rebound(trace: Trace) -> list[Finding]:
-    """Find updates by hand that are only assigned to the variable of a loop, in a run in which no weight changes."""
+    """Report updates by hand that only assign a new tensor to the loop's variable, so that no weight changes."""
     return [
         Finding(
             kind="gradient-not-used",
@@ -139,7 +145,9 @@ def rebound(trace: Trace) -> list[Finding]:
 
 @rule(also=("gradient-not-used",))
 def discarded(trace: Trace) -> list[Finding]:
-    """Find optimizers that use the last of several equal backward calls: the gradients of the others are cleared."""
+    """Report optimizers that use only the last of several backward calls on one line: the script clears the other
+    gradients.
+    """
     found = []
     for book in books(trace.facts):
         rows = book.habits(lambda row: _discarded(row) is not None) if not book.optimizer.reads else []
@@ -177,9 +185,10 @@ def discarded(trace: Trace) -> list[Finding]:
 
 
 def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
-    """Return how many backward calls of the line that gave the used gradient gave others that were cleared, and one.
+    """Return how many backward calls gave gradients that were cleared unused, and the first of these calls.
 
-    Only if nothing else used these: no optimizer stepped, and neither the weight nor the gradient was changed.
+    ``None`` if there are none, if they are on other lines than the call whose gradient was used, or if anything else
+    used or changed the weight or gradient before.
     """
     if row.events[-1].what not in (events.USED, events.SKIPPED):
         return None
@@ -201,7 +210,7 @@ def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
 
 @rule(also=("gradient-not-used",))
 def idle(trace: Trace) -> list[Finding]:
-    """Find optimizers that step again and again, and none of whose parameters ever has a gradient.
+    """Report optimizers with many steps, none of whose parameters ever has a gradient.
 
     Parameters of a model that the script calls, or called, are left to other rules.
     """
@@ -232,7 +241,9 @@ def idle(trace: Trace) -> list[Finding]:
 
 @rule(also=("gradient-not-cleared",))
 def added_up(trace: Trace) -> list[Finding]:
-    """Find some parameters of an optimizer that are never cleared, and closures whose calls add up their gradients."""
+    """Report optimizers for which some parameters are never cleared, and closures whose repeated calls add up
+    gradients.
+    """
     known = {seen.optimizer for seen in trace.facts.of(GradientUse) if seen.how == "again"}
     found = []
     for book in books(trace.facts):
@@ -253,6 +264,11 @@ def added_up(trace: Trace) -> list[Finding]:
 
 
 def _not_cleared(book: Book, rows: list[LedgerRow], title: str, reason: str) -> Finding:
+    """Return the finding for gradients of an optimizer that are not cleared.
+
+    :param rows: rows of the ledger in which this happens.
+    :param reason: "part" if only some parameters are concerned, "closure" if the optimizer calls a closure repeatedly.
+    """
     gave = site_in(rows, *events.GIVING)
     in_closure = reason == "closure"
     cleared = site_in(rows if in_closure else book.rows, *events.CLEARING)
@@ -277,6 +293,9 @@ def _not_cleared(book: Book, rows: list[LedgerRow], title: str, reason: str) -> 
 
 
 def _adds_to_used(row: LedgerRow) -> bool:
+    """Return whether the optimizer used a gradient that was added to an old one, without a clearing or replacement
+    after.
+    """
     whats = [event.what for event in row.events]
     if whats[-1] != events.USED or events.ADDED not in whats or events.SHARED_STEP in whats:
         return False
@@ -284,7 +303,9 @@ def _adds_to_used(row: LedgerRow) -> bool:
 
 
 def _adds_in_closure(row: LedgerRow) -> bool:
-    """Return whether a closure's gradient was added to one of a call that was made with other weights."""
+    """Return whether a closure added a gradient to one that was computed before the weights moved within
+    the same step.
+    """
     has_gradient = moved = False
     for event in row.events:
         if event.what in events.GIVING:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
 )
 def retained(trace: Trace) -> list[Finding]:
+    """Report graphs of earlier steps, or of earlier backward calls in a step, that stay alive, and what holds them."""
     seen = trace.facts.one(Retained)
     if seen is None:
         return []
@@ -49,7 +50,9 @@ def retained(trace: Trace) -> list[Finding]:
 
 
 def _how_many(seen: Retained) -> str:
-    """Return the count, such as ``at least 27 of the 128 since step 2``, and whether it grows."""
+    """Return how many graphs are alive, such as ``at least 27 of the 128 since step 2``, and whether the
+    number grows.
+    """
     if seen.steps > seen.graphs:
         more = ", and more with each step" if seen.grew else ""
         return f"at least {seen.graphs} of the {seen.steps} since step {seen.first}{more}"
@@ -57,4 +60,5 @@ def _how_many(seen: Retained) -> str:
 
 
 def _since(seen: Retained) -> dict[str, int]:
+    """Return evidence about the oldest graph: its step and the number of steps since; empty if unknown."""
     return {} if seen.first is None else {"oldest_step": seen.first, "steps_since": seen.steps}

@@ -16,10 +16,10 @@ MAX_NODES, MAX_PARTS = 5000, 8
 
 
 def carriers(call: BackwardCall, first: int, second: int) -> tuple[list[NodeRun], set[int]]:
-    """Return the nodes that produce the state carried from node `first` to node `second`, the latest first.
+    """Return the nodes that produce the state carried from one use of a weight to the next, the latest first.
 
-    `first` and `second` are sequence numbers. If there is a single such node, the second result is the nodes that all
-    paths pass through. Both are empty if unknown.
+    `first` and `second` are the sequence numbers of the two uses. If there is a single such node, the second result has
+    the indices of all nodes that every path between the uses passes through. Both are empty if unknown.
     """
     into = feeders(call)
     alive = [_alive_at(call, into, seq) for seq in (first, second)]
@@ -33,7 +33,10 @@ def carriers(call: BackwardCall, first: int, second: int) -> tuple[list[NodeRun]
 
 
 def _alive_at(call: BackwardCall, into: dict[int, list[tuple[int, int]]], seq: int) -> set[int]:
-    """Return the nodes before sequence number `seq` whose result is used from there on."""
+    """Return the indices of nodes created before sequence number `seq` whose result is used by a node from `seq` on.
+
+    :param into: for each node, the nodes that pass gradients to it, from ``feeders``.
+    """
     return {
         run.node.index
         for run in call.nodes
@@ -45,7 +48,10 @@ def _alive_at(call: BackwardCall, into: dict[int, list[tuple[int, int]]], seq: i
 
 
 def _below(call: BackwardCall, sources: set[int], sinks: set[int], first: int) -> dict[int, list[int]]:
-    """Return the part of the graph from `sources` down to `sinks`: node -> the nodes that it passes gradients to."""
+    """Return the part of the graph from `sources` down to `sinks`, as index -> indices that it passes gradients to.
+
+    Nodes created before `first` are left out unless they are sinks. Stops when there are more than ``MAX_NODES``.
+    """
     below: dict[int, list[int]] = {}
     stack = sorted(sources)
     while stack and len(below) <= MAX_NODES:
@@ -62,10 +68,12 @@ def _below(call: BackwardCall, sources: set[int], sinks: set[int], first: int) -
 
 
 def _on_all_paths(below: dict[int, list[int]], sources: set[int], sinks: set[int]) -> set[int]:
+    """Return the indices of nodes without which no path leads from `sources` to `sinks`."""
     return {index for index in below if not _path(below, sources - {index}, sinks, index)}
 
 
 def _path(below: dict[int, list[int]], sources: set[int], sinks: set[int], without: int) -> bool:
+    """Return whether a path leads from `sources` to `sinks` that avoids the node `without`."""
     stack, seen = sorted(sources), {without}
     while stack:
         index = stack.pop()
@@ -79,13 +87,15 @@ def _path(below: dict[int, list[int]], sources: set[int], sinks: set[int], witho
 
 
 def _smallest_cut(below: dict[int, list[int]], sources: set[int], sinks: set[int]) -> list[int]:
-    """Find the smallest vertex cut nearest to `sources` by maximum flow; empty if it has more than ``MAX_PARTS`` nodes.
+    """Return the smallest set of nodes that cuts `sources` from `sinks`, the one nearest to `sources`.
 
-    Each node becomes two, joined by an edge of capacity one.
+    Empty if more than ``MAX_PARTS`` nodes are needed. Found by maximum flow: each node becomes two, joined by an edge
+    of capacity one.
     """
     room: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
 
     def lead(one: tuple[int, int], other: tuple[int, int], paths: int) -> None:
+        """Add an edge with the capacity `paths` to the flow network, and its reverse edge with capacity zero."""
         room.setdefault(one, {})[other] = paths
         room.setdefault(other, {}).setdefault(one, 0)
 

@@ -54,6 +54,8 @@ def _may_stand_between(name: str) -> bool:
 
 
 class _Layer:
+    """A node that uses a weight, the name of the weight, and the norm of the gradient at the node's output."""
+
     def __init__(self, run: NodeRun, parameter: str, norm: float) -> None:
         self.run, self.parameter, self.norm = run, parameter, norm
 
@@ -79,7 +81,11 @@ class _Layer:
     silenced_by=(GRADIENTS_INVALID,),
 )
 def growth(trace: Trace) -> list[Finding]:
-    """Report at most one finding: a trend that all of the first calls that show one agree on."""
+    """Report at most one kind of growth: a trend over layers or uses of a weight on which the first usable calls agree.
+
+    If the first calls show none, the last calls of the run are examined, then single operations and calls that stand
+    out from earlier ones.
+    """
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
     calls = Opened(trace)
     seen = _trends(calls.comparable(), big)
@@ -94,8 +100,10 @@ def growth(trace: Trace) -> list[Finding]:
 
 
 def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
-    """Find the first call whose gradients far exceed those of earlier calls and grow with each use of a weight: a
-    horizon that became longer.
+    """Return a finding for the first call whose gradients far exceed those of earlier calls and grow with each use of a
+    weight.
+
+    Typical of a horizon (number of steps of time) that became longer during the run. ``None`` if there is no such call.
     """
     before: dict[Site | None, list[float]] = {}
     for call in looked_at(calls):
@@ -112,7 +120,10 @@ def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
 
 
 def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[BackwardCall, list[_Layer]]]:
-    """Return the trends that all of the first three usable calls show."""
+    """Return the trends that all of the first three usable calls show, by kind, each with one call and its layers.
+
+    :param big: the names of parameters with two or more dimensions.
+    """
     seen: dict[str, tuple[BackwardCall, list[_Layer]]] = {}
     looked = 0
     for call in calls:
@@ -131,7 +142,11 @@ def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[Bac
 
 
 def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
-    """Yield the layers in forward order, each weight once; then, for each weight used many times, its uses."""
+    """Yield chains of layers in forward order: first all weights that are used once, then the uses of each repeated
+    weight.
+
+    :param big: the names of the weights that count as layers.
+    """
     uses: dict[str, list[_Layer]] = {}
     for run in call.nodes:
         if _may_stand_between(run.name):
@@ -152,7 +167,9 @@ def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
 
 
 def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
-    """Return the parameter at the end of `edge`, directly or behind nodes that reshape or cast."""
+    """Return the parameter at the end of `edge`, directly or behind nodes that reshape or cast; empty if
+    there is none.
+    """
     while edge is not None:
         child = call.nodes[edge[0]]
         if not _may_stand_between(child.name):
@@ -162,6 +179,9 @@ def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
 
 
 def _trend(layers: Sequence[_Layer]) -> str | None:
+    """Return the kind of finding that the norms of a chain show, vanishing or exploding; ``None`` if there is no clear
+    trend.
+    """
     if len(layers) < MIN_LAYERS:
         return None
     first, last, count = layers[0].norm, layers[-1].norm, len(layers) - 1
@@ -187,6 +207,9 @@ def _repeated(layers: Sequence[_Layer]) -> bool:
 
 
 def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
+    """Return the finding for a trend: the operation that changes the gradient most, or those that carry a state around
+    a loop.
+    """
     vanishing = kind == "vanishing-gradient"
     first, last = layers[0].norm, layers[-1].norm
     factor = (first / last) ** (1 / (len(layers) - 1))
@@ -249,8 +272,9 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
 
 
 def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -> tuple[NodeRun, float]:
-    """Return the operation (by name and line) between the layers that changes the gradient most, and its mean
-    factor.
+    """Return the operation between the first and last layer that changes the gradient most, and its mean factor.
+
+    Nodes of one name and line count together; one of them is returned.
     """
     low, high = layers[0].run.node.seq, layers[-1].run.node.seq
     sums: dict[tuple[str, Site | None], list[float]] = {}

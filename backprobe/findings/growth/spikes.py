@@ -25,7 +25,11 @@ SUDDEN, MIN_OTHER_CALLS = 1e5, 6
 
 
 def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
-    """Return a finding for the first call in which one operation makes a gradient explode."""
+    """Return a finding for the first call in which one operation makes a gradient far larger than usual; ``None`` if
+    none.
+
+    Usual is the median of the calls from the same line, of the earlier ones or of all, whichever is smaller.
+    """
     calls = [*looked_at(backwards)]
     largest: dict[Site | None, list[float]] = {}
     usual = []
@@ -48,7 +52,7 @@ def _usual(norms: Sequence[float]) -> float:
 
 
 def looked_at(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
-    """Return the calls whose gradients are known and meaningful by themselves."""
+    """Return the calls without an error that are not inside another call and whose nodes are recorded."""
     return (call for call in calls if call.raised is None and call.inside is None and len(call.nodes))
 
 
@@ -70,12 +74,21 @@ def _spike(call: BackwardCall, usual: float) -> Finding | None:
 
 
 def _others(leaves: Sequence[tuple[NodeRun, float]], top: NodeRun) -> float:
+    """Return the median norm of the gradients of all parameters but `top`."""
     return median(norm for run, norm in leaves if run is not top)
 
 
 def _finding(
     call: BackwardCall, top: NodeRun, most: float, begins: Sequence[float], least: float, against: str
 ) -> Finding | None:
+    """Return the finding for a parameter's gradient that one operation made large; ``None`` if no factor reaches
+    `least`.
+
+    :param top: the node of the parameter with the largest gradient.
+    :param most: the norm of that gradient.
+    :param begins: norms of the gradients of the loss.
+    :param against: the end of the title, which says what the gradient is compared with.
+    """
     culprit, factor = _multiplier(call, top)
     if culprit is None or factor < least:
         return None
@@ -103,6 +116,9 @@ def _finding(
 
 
 def _advice(op: str) -> str:
+    """Return advice for an operation that multiplies gradients; it depends on whether that operation divides by a
+    value.
+    """
     row = info(op)
     if row is not None and row.forward not in (NORMALISES, POLE) and not row.singular_at:
         return (
@@ -129,7 +145,10 @@ def norm_of(run: NodeRun) -> float | None:
 
 
 def _multiplier(call: BackwardCall, leaf: NodeRun) -> tuple[NodeRun | None, float]:
-    """Return the node above `leaf` that multiplies its gradient most, and the factor."""
+    """Return the node among those upstream of `leaf` in the backward that multiplies its gradient most, and the factor.
+
+    ``None`` and 0 if no factor was measured.
+    """
     into = feeders(call)
     found: NodeRun | None = None
     best = 0.0

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     )
 )
 def hooks_pile_up(trace: Trace) -> list[Finding]:
+    """Report hooks that are registered on an object again and again and never removed."""
     return [_finding(seen) for seen in trace.facts.of(HooksPileUp)]
 
 
 def _finding(seen: HooksPileUp) -> Finding:
+    """Return the finding for one such hook; only information if the hooks hold different tensors and may
+    each be meant.
+    """
     others = f", and as many on {counted(len(seen.names) - 1, 'other')}" if len(seen.names) > 1 else ""
     return Finding(
         kind="hooks-pile-up",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     ),
 )
 def hooks(trace: Trace) -> list[Finding]:
+    """Report module hooks for the backward that never fire, see one node only, or conflict with an in-place write."""
     return [_finding(seen) for seen in trace.facts.of(HookSeen)]
 
 
@@ -53,6 +54,9 @@ def hooks(trace: Trace) -> list[Finding]:
     )
 )
 def hook_order(trace: Trace) -> list[Finding]:
+    """Report hooks that read `.grad` before the backward has written it: one finding for each hook, with
+    all its lines.
+    """
     found = []
     together: dict[object, list[StaleRead]] = {}
     for seen in trace.facts.of(StaleRead):  # one hook may read it on several lines
@@ -86,6 +90,9 @@ def hook_order(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: HookSeen) -> Finding:
+    """Return the finding for a module's hook; its kind, title and advice depend on the reason that the
+    tracker found.
+    """
     names = few([name or "the model itself" for name in seen.modules])
     if seen.reason == "inplace":
         kind, severity = "hook-inplace-conflict", "error"

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     invalidates_gradients=True,
 )
 def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
+    """Return the finding for a backward call that failed because a saved tensor was changed in place afterwards.
+
+    If an optimizer's step changed it and the graph reaches back into an earlier iteration, the finding names the line
+    that carries the old graph on.
+    """
     change, raised = call.mutation, call.raised
     if change is None or raised is None or raised.node is None:
         return []
@@ -120,10 +125,15 @@ INFERRED = "operations were not recorded in this step: of the lines that can hav
 
 
 def _places(sites: tuple[Site, ...]) -> list[str]:
+    """Return sites as texts ``file:line source``, for the evidence."""
     return [f"{site.file}:{site.line} {site.text}" for site in sites]
 
 
 def _by(op: str, text: str) -> str:
+    """Return the subject of a title: the source text of the writing line, without comment, and the operation.
+
+    If no operation is known, it says that backprobe did not see the write.
+    """
     text = text.partition("  #")[0]
     if not op:
         return "something that backprobe did not see (code outside Python, or in another thread)"
@@ -131,6 +141,9 @@ def _by(op: str, text: str) -> str:
 
 
 def _advice(op: str) -> str:
+    """Return advice for an in-place write by the operation `op`; optimizers, embeddings and item assignment have their
+    own.
+    """
     if op.endswith(".step"):
         return (
             "The optimizer changed a weight between the forward that used it and the backward that needs it: call "

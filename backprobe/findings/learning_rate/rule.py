@@ -26,6 +26,7 @@ MIN_CALLS_PER_STEP = 1.9
     )
 )
 def rate_is_zero(trace: Trace) -> list[Finding]:
+    """Report optimizers whose learning rate is zero for a large part of the run, unless their weights change."""
     schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
     rates = [seen for seen in trace.facts.of(ZeroRate) if seen.unchanged is not False]
     return [_finding(seen, schedules.get(seen.scheduled)) for seen in rates]
@@ -43,11 +44,16 @@ def rate_is_zero(trace: Trace) -> list[Finding]:
     )
 )
 def rate_is_negative(trace: Trace) -> list[Finding]:
+    """Report optimizers whose learning rate is below zero."""
     schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
     return [_climbing(seen, schedules.get(seen.scheduled)) for seen in trace.facts.of(NegativeRate)]
 
 
 def _climbing(seen: NegativeRate, schedule: ScheduleSeen | None) -> Finding:
+    """Return the finding for a negative learning rate.
+
+    :param schedule: the scheduler that sets the rate; ``None`` if unknown.
+    """
     part = "" if seen.groups == seen.of else f" of {seen.groups} of {seen.of} parameter groups"
     when = f"in {counted(seen.steps, 'examined step')}, first in step {seen.step}"
     inferred = seen.scheduled is not None or (seen.given is not None and seen.returns > 1)
@@ -77,6 +83,10 @@ def _climbing(seen: NegativeRate, schedule: ScheduleSeen | None) -> Finding:
 
 
 def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:
+    """Return the finding for a learning rate of zero; only information if it concerns some parameter groups.
+
+    :param schedule: the scheduler that sets the rate; ``None`` if unknown.
+    """
     whole = seen.groups == seen.of
     subject = "the learning rate" if whole else f"the learning rate of {seen.groups} of {seen.of} parameter groups"
     value = "0" if seen.rate == 0 else number(seen.rate)
@@ -110,6 +120,10 @@ def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:
 
 
 def _advice(seen: ZeroRate, too_often: bool) -> str:
+    """Return advice for a rate of zero.
+
+    :param too_often: whether the scheduler is stepped more often than the optimizer.
+    """
     if not seen.highest and not seen.scheduler:
         return "Give the optimizer a learning rate above 0."
     if too_often:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
 )
 def left_in_evaluation_mode(trace: Trace) -> list[Finding]:
+    """Report models that were trained in training mode and since an `eval()` are trained in evaluation mode."""
     return [
         Finding(
             kind="left-in-evaluation-mode",

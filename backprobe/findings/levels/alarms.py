@@ -105,6 +105,12 @@ class Levels:
     _outputs: set[str] | None = None
 
     def take(self, look: Measured, parsed: Iterable[tuple[str, str]]) -> None:
+        """Add one measurement: shift the previous ones, and update first values, early values, loss and learning rates.
+
+        Values that are not finite are left out.
+
+        :param parsed: quantity and name of each value, in the order of ``look.values``.
+        """
         self.step, self.older, self.last, self.now = look.step, self.last, self.now, {}
         self._outputs = None
         for (quantity, name), value in zip(parsed, look.values, strict=True):
@@ -122,8 +128,9 @@ class Levels:
                 self.rates[name] = max(value, self.rates.get(name, 0.0))
 
     def output(self, name: str) -> bool:
-        """Return whether a module, or a parameter's module, belongs to the model's output: the last module with
-        parameters of its own, or a module after it.
+        """Return whether a module, or a parameter's module, belongs to the model's output.
+
+        That is the last module with parameters of its own, or a module after it.
         """
         sizes = self.now.get("weight_rms", {})
         module = name.rpartition(".")[0] if name in sizes else name
@@ -137,10 +144,10 @@ class Levels:
         return module in self._outputs
 
     def as_meant(self, quantity: str, name: str) -> bool:
-        """Return whether the growth is harmless: targets are large, or the model becomes confident.
+        """Return whether the growth of a quantity is harmless: targets are large, or the model becomes confident.
 
-        It is for the model's output if the loss has not risen, and for another layer if the output has grown more, is
-        larger, and the loss has fallen.
+        The growth of the model's output is harmless if the loss has not risen; that of another layer if the output is
+        larger, has grown more, and the loss has fallen.
         """
         if quantity == "attention_logit":
             return False
@@ -157,11 +164,14 @@ class Levels:
         return self.first.get("stable_rank", {})
 
     def matrices(self, quantity: str) -> dict[str, float]:
+        """Return the values of `quantity` in this measurement, by parameter, of matrices only."""
         wide = self.wide
         return {name: value for name, value in self.now.get(quantity, {}).items() if name in wide}
 
     def before(self, quantity: str, name: str) -> float | None:
-        """Return the median of the early values; ``None`` until there are ``EARLY_MEASUREMENTS`` of them."""
+        """Return the median of a layer's early values of `quantity`; ``None`` until there are ``EARLY_MEASUREMENTS`` of
+        them.
+        """
         early = self.early.get(quantity, {}).get(name, ())
         return median(early) if len(early) == EARLY_MEASUREMENTS else None
 
@@ -196,12 +206,14 @@ class Rule:
 
 
 def _large_updates(levels: Levels) -> Beyond:
+    """Yield matrices whose update is a large part of the weight."""
     for name, value in _grown_up(levels).items():
         if value >= MAX_UPDATE_RATIO:
             yield name, value, MAX_UPDATE_RATIO
 
 
 def _updates_apart(levels: Levels) -> Beyond:
+    """Yield matrices whose update ratio is far above that of the median matrix."""
     all_ratios = levels.matrices("update_ratio")
     if len(all_ratios) < MIN_MATRICES:
         return
@@ -220,9 +232,13 @@ def _grown_up(levels: Levels) -> dict[str, float]:
 
 
 def _grows(quantity: str) -> Callable[[Levels], Beyond]:
+    """Return a function that yields layers whose `quantity` is above its bound and a multiple of its early value."""
     level, times, _ = GROWTH_BOUNDS[quantity]
 
     def beyond(levels: Levels) -> Beyond:
+        """Yield layers whose quantity is above the bound and a multiple of its early value, unless the growth is
+        harmless.
+        """
         here = levels.matrices(quantity) if quantity in OF_PARAMETERS else levels.now.get(quantity, {})
         for name, value in here.items():
             before = levels.before(quantity, name)
@@ -234,9 +250,13 @@ def _grows(quantity: str) -> Callable[[Levels], Beyond]:
 
 
 def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
+    """Return a function that yields layers whose `quantity` is far above its first value, in the first steps."""
     level, times, _, until = INITIAL_GROWTH_BOUNDS[quantity]
 
     def beyond(levels: Levels) -> Beyond:
+        """Yield layers whose quantity is above the bound and a multiple of its first value, up to the last step that
+        counts.
+        """
         for name, value in levels.now.get(quantity, {}).items():
             first = levels.first[quantity][name]
             large = value >= max(level, times * abs(first)) and levels.step <= until
@@ -247,7 +267,7 @@ def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
 
 
 def _more_comes_in(levels: Levels) -> Beyond:
-    """Yield the first layer if its input grew: its output grew by more than its weight's gain."""
+    """Yield the first layer if its input grew, that is, if its output grew by more than the gain of its weight."""
     level, times = INPUT
     name, value = next(iter(levels.now["activation_rms"].items()))
     weight = f"{name}.weight"
@@ -258,6 +278,7 @@ def _more_comes_in(levels: Levels) -> Beyond:
 
 
 def _outgrows(levels: Levels) -> Beyond:
+    """Yield matrices whose RMS is large and has grown far more than that of the median matrix."""
     here = levels.matrices("weight_rms")
     first = levels.first.get("weight_rms", {})
     least = STARTED_AT_ZERO * median(first[name] for name in here) if here else 0.0
@@ -283,13 +304,17 @@ def _gains(levels: Levels) -> Beyond:
 
 
 def _little_room(levels: Levels) -> Beyond:
+    """Yield layers whose largest activation is near the maximum of its half-precision type."""
     for name, value in levels.now.get("headroom", {}).items():
         if value < HEADROOM:
             yield name, value, HEADROOM
 
 
 def _behind(levels: Levels) -> Beyond:
-    """Compare the median of all matrices with the bound; yield the matrix with the largest ratio."""
+    """Yield one matrix if gradients are large relative to Adam's second moment: the one with the largest ratio.
+
+    The median of all matrices is compared with the bound.
+    """
     here = levels.matrices("adam_ratio")
     if len(here) > 1 and median(here.values()) > MAX_ADAM_RATIO:
         name = max(here, key=here.__getitem__)
@@ -297,18 +322,21 @@ def _behind(levels: Levels) -> Beyond:
 
 
 def _dead(levels: Levels) -> Beyond:
+    """Yield layers almost all of whose units are zero for the whole batch."""
     for name, value in levels.now.get("dead", {}).items():
         if value >= DEAD[0]:
             yield name, value, DEAD[0]
 
 
 def _saturated(levels: Levels) -> Beyond:
+    """Yield layers almost all of whose units are at the bounds of their tanh or sigmoid."""
     for name, value in levels.now.get("saturated", {}).items():
         if value >= SATURATED[0]:
             yield name, value, SATURATED[0]
 
 
 def _one_place(levels: Levels) -> Beyond:
+    """Yield attention layers whose entropy fell to almost zero while the loss is still high."""
     bound, share, least = ENTROPY
     for name, value in levels.now.get("attention_entropy", {}).items():
         first = levels.first["attention_entropy"][name]
@@ -317,22 +345,28 @@ def _one_place(levels: Levels) -> Beyond:
 
 
 def _one_place_from_the_start(levels: Levels) -> Beyond:
+    """Yield attention layers with an entropy of almost zero while the loss has hardly moved."""
     for name, value in levels.now.get("attention_entropy", {}).items():
         if value <= ENTROPY[0] and levels.loss_is(MOVED):
             yield name, value, ENTROPY[0]
 
 
 def _one_direction(levels: Levels) -> Beyond:
+    """Yield weights whose stable rank fell to almost one, whatever the loss."""
     yield from _ranks_below(levels, RANK[1])
 
 
 def _about_one_direction(levels: Levels) -> Beyond:
-    """Yield collapsed matrices only if the loss is high: a layer before few outputs may learn one direction first."""
+    """Yield weights whose stable rank fell near one, only if the loss is high.
+
+    A layer before few outputs may learn one direction first.
+    """
     if levels.loss_is(DOWN):
         yield from _ranks_below(levels, RANK[0])
 
 
 def _ranks_below(levels: Levels, bound: float) -> Beyond:
+    """Yield weights whose stable rank is at most `bound` and a small share of its first value."""
     for name, value in levels.now.get("stable_rank", {}).items():
         first = levels.first["stable_rank"][name]
         if value <= min(bound, RANK[2] * first):
@@ -340,6 +374,11 @@ def _ranks_below(levels: Levels, bound: float) -> Beyond:
 
 
 def _hardly_moves(levels: Levels) -> Beyond:
+    """Yield matrices that have a gradient and whose updates are tiny relative to their weights.
+
+    Not while the learning rate falls or is warmed up, and only if the loss has hardly moved or other matrices move far
+    more.
+    """
     ratios = levels.matrices("update_ratio")
     gradients, stuck = levels.now.get("grad_norm", {}), levels.loss_is(MOVED)
     if not ratios or levels.rate_fell():
@@ -353,6 +392,7 @@ def _hardly_moves(levels: Levels) -> Beyond:
 
 
 def _stays(levels: Levels) -> Beyond:
+    """Yield matrices with a gradient almost all of whose elements an update leaves unchanged, as rounding does."""
     if levels.rate_fell():
         return
     gradients, norms = levels.now.get("grad_norm", {}), levels.now.get("weight_norm", {})
@@ -364,6 +404,11 @@ def _stays(levels: Levels) -> Beyond:
 
 
 def _jumps(levels: Levels) -> Beyond:
+    """Yield the whole run if the median loss since the last measurement is far above the earlier ones.
+
+    The name that it yields is the layer that changed with the loss, or "loss". A loss that jumped does not count as an
+    earlier one.
+    """
     value = levels.now.get(WHOLE, {}).get("loss")
     if value is None or levels.step < FIRST_STEP:
         return
@@ -386,9 +431,15 @@ def _jumps(levels: Levels) -> Beyond:
 
 
 def _with_it(levels: Levels) -> str:
-    """Return the layer that changed with the loss: the weight that grew most, or the first module whose output grew."""
+    """Return the layer that changed with the loss: the weight that grew most, else the first module whose output grew.
+
+    "loss" if there is none.
+    """
 
     def changed(quantity: str) -> dict[str, float]:
+        """Return the layers whose `quantity` grew at least by ``WITH_IT`` in the last two measurements, with the
+        factor.
+        """
         found: dict[str, float] = {}
         for before, after in ((levels.older, levels.last), (levels.last, levels.now)):
             old = before.get(quantity, {})
@@ -441,7 +492,11 @@ class Monitor:
         self._parsed: dict[tuple[str, ...], list[tuple[str, str]]] = {}
 
     def add(self, look: Measured) -> list[Alarm]:
-        """Return new alarms: of each kind only the first in the run, for the layer where it began."""
+        """Add a measurement and return the alarms that it raises.
+
+        Each kind is raised once in a run, for the layer where it began. A rule needs its number of consecutive
+        measurements.
+        """
         parsed = self._parsed.get(look.names)
         if parsed is None:
             if len(self._parsed) > 100:
@@ -471,13 +526,14 @@ class Monitor:
 
 
 def _split(name: str) -> tuple[str, str]:
+    """Return quantity and layer (or parameter) of the name of a measured value."""
     quantity, _, of = name.partition(OF)
     return quantity, of
 
 
 def _first(alarm: Alarm) -> tuple[int, float]:
-    """Sort key: the step at which the alarm began, then by which factor the value differs from the one it was compared
-    with, largest first.
+    """Sort key of alarms: the step at which the alarm began, then the largest factor between the value and its
+    reference.
     """
     return alarm.since, -abs(math.log(max(alarm.value, 1e-30) / max(alarm.before, 1e-30)))
 

@@ -50,5 +50,5 @@ def of_matrices(quantity: str) -> bool:
 
 
 def of_the_middle(quantity: str) -> bool:
-    """Return whether the bound applies to the median layer."""
+    """Return whether the bound applies to the median layer and not to each layer."""
     return quantity == "adam_ratio"

@@ -168,7 +168,7 @@ def finding_of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, .
 
 
 def _title(alarm: Alarm) -> str:
-    """Describe the value, the bound, the layer and the step."""
+    """Return the title of an alarm's finding: the value, what it is compared with, the layer and the step."""
     name, step, since = alarm.name, alarm.step, alarm.since
     value, before = number(alarm.value), number(alarm.before)
     share, bound = number(100 * alarm.value), number(100 * alarm.before)

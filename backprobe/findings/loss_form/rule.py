@@ -76,16 +76,20 @@ class _Logits:
 
     @property
     def sites(self) -> tuple[tuple[str, Site | None], ...]:
+        """The lines for the finding: what computed the logits, what takes them if on another line, and the backward
+        call.
+        """
         taken_at = self.taker.site if self.taker.site != self.source.site else None
         return ("cause", self.source.site), ("cause", taken_at), ("failed", self.call.site)
 
     @property
     def key(self) -> tuple[object, ...]:
+        """The place, so that each is reported once: module and line of the source, line of the loss."""
         return self.source.module, self.source.site, self.taker.site
 
 
 def _logits(trace: Trace) -> Iterator[_Logits]:
-    """Yield the operations that take logits."""
+    """Yield the operations that take logits, each with the node that computed these, from all calls with new graphs."""
     for call in with_new_graphs(Opened(trace)):
         for run in call.nodes:
             taker = source_of(call, run) if name_of(run) == BCE else run
@@ -95,9 +99,9 @@ def _logits(trace: Trace) -> Iterator[_Logits]:
 
 
 def _logits_of(call: BackwardCall, run: NodeRun, before_bce: bool) -> NodeRun | None:
-    """Return the node that computed the logits which a node's operation takes; ``None`` if it takes none.
+    """Return the node that computed the logits which the operation of `run` takes; ``None`` if it takes no logits.
 
-    :param before_bce: a binary cross entropy over probabilities takes the result.
+    :param before_bce: whether a binary cross entropy over probabilities takes the result of `run`.
     """
     name = name_of(run)
     if is_log_softmax(call, run) or name == BCE_LOGITS or (before_bce and name == SIGMOID):
@@ -127,7 +131,9 @@ def _logits_of(call: BackwardCall, run: NodeRun, before_bce: bool) -> NodeRun | 
     ),
 )
 def no_logits(trace: Trace) -> list[Finding]:
-    """Find losses that take logits and are given something else, each line of it once."""
+    """Report losses that take logits and are given probabilities or the result of a ReLU: one finding for
+    each place.
+    """
     found: dict[tuple[object, ...], Finding] = {}
     for one in _logits(trace):
         if len(found) < MAX_FINDINGS and one.key not in found:
@@ -139,6 +145,9 @@ def no_logits(trace: Trace) -> list[Finding]:
 
 
 def _twice(one: _Logits) -> Finding:
+    """Return the finding for a loss that normalises its input and is given probabilities, with the least
+    loss possible.
+    """
     evidence: dict[str, object] = {"op": one.given, "loss": one.loss}
     classes = one.classes
     if one.is_binary:
@@ -173,6 +182,7 @@ def _twice(one: _Logits) -> Finding:
 
 
 def _cut_off(one: _Logits) -> Finding:
+    """Return the finding for logits that are the result of a ReLU."""
     if one.is_binary:
         effect = f"no probability is below 0.5, and the loss of a negative sample cannot fall below {number(_LOG_TWO)}"
     else:
@@ -205,7 +215,7 @@ def _cut_off(one: _Logits) -> Finding:
     )
 )
 def logarithm_missing(trace: Trace) -> list[Finding]:
-    """Find losses that take log-probabilities and are given probabilities, each line of them once."""
+    """Report losses that take log-probabilities and are given probabilities: one finding for each pair of lines."""
     found: dict[tuple[object, ...], Finding] = {}
     for call in with_new_graphs(Opened(trace)):
         for run in call.nodes:
@@ -216,7 +226,7 @@ def logarithm_missing(trace: Trace) -> list[Finding]:
 
 
 def _log_probabilities_of(call: BackwardCall, run: NodeRun) -> NodeRun | None:
-    """Return the node that computed the log-probabilities which a node's operation takes; ``None`` if it takes none.
+    """Return the node that computed the input of a loss that takes log-probabilities; ``None`` for other operations.
 
     ``kl_div`` is a product of the target and its input, or a difference of the two if the target has logarithms, too.
     """
@@ -229,6 +239,9 @@ def _log_probabilities_of(call: BackwardCall, run: NodeRun) -> NodeRun | None:
 
 
 def _without_logarithm(call: BackwardCall, run: NodeRun, source: NodeRun) -> Finding:
+    """Return the finding for a loss (`run`) whose input comes from a softmax or sigmoid (`source`) without
+    a logarithm.
+    """
     loss, given = run.node.op or run.name, source.node.op or name_of(source)
     if name_of(run) in NLL:
         effect = "it is minus the probability of the target instead of minus its logarithm, and lies between -1 and 0"
@@ -280,7 +293,10 @@ class _Likelihood:
     )
 )
 def minimised_likelihood(trace: Trace) -> list[Finding]:
-    """Find lines all of whose calls minimise a likelihood, whose parameters no other line trains."""
+    """Report lines whose backward calls all minimise the log-probability of targets, so that it falls.
+
+    Only if no backward call of another form reaches the parameters of the layer that computes the scores.
+    """
     if not any(row.loss is not None and row.loss < 0 for row in trace.step_rows()):
         return []
     seen: dict[Site | None, _Likelihood] = {}
@@ -310,7 +326,7 @@ def _outermost(trace: Trace) -> Iterator[BackwardCall]:
 
 
 def _likelihood(call: BackwardCall) -> tuple[NodeRun, NodeRun] | None:
-    """Return the node of a sum or mean, and that of the log-probabilities from which it takes those of the targets.
+    """Return the node of a sum or mean, and the node of the log-probabilities from which it takes those of the targets.
 
     ``None`` if the root of the call is not such a sum, or not negative.
     """
@@ -330,12 +346,12 @@ def _likelihood(call: BackwardCall) -> tuple[NodeRun, NodeRun] | None:
 
 
 def _is_divided_number(run: NodeRun) -> bool:
-    """Return whether a quotient is a number, and its divisor a constant, such as the size of the batch."""
+    """Return whether a node divides a scalar by a constant, such as the size of the batch."""
     return run.node.edges[1:] == (None,) and any(one is not None and one.shape == () for one in run.grad_outputs)
 
 
 def _is_log_probability(call: BackwardCall, run: NodeRun) -> bool:
-    """Return whether a node's operation gives log-probabilities: a log-softmax, or the logarithm of a softmax."""
+    """Return whether a node gives log-probabilities: by a log-softmax, or as the logarithm of a softmax."""
     if name_of(run) != LOG:
         return is_log_softmax(call, run)
     source = source_of(call, run)
@@ -345,7 +361,7 @@ def _is_log_probability(call: BackwardCall, run: NodeRun) -> bool:
 
 
 def _nearest_parameters(call: BackwardCall, run: NodeRun) -> frozenset[str]:
-    """Return the parameters of the first operation below a node that uses any."""
+    """Return the names of the parameters nearest below a node, searched level by level; empty if there are none."""
     layer, seen = [run.node.index], {run.node.index}
     while layer:
         below = [
@@ -360,7 +376,10 @@ def _nearest_parameters(call: BackwardCall, run: NodeRun) -> frozenset[str]:
 
 
 def _falls(one: _Likelihood) -> bool:
-    """Return whether a likelihood falls, and did not begin near its largest value."""
+    """Return whether the values of a likelihood fall over the run, from a start typical of an untrained model.
+
+    One that starts near its largest value, zero, was maximised before: then the model is meant to forget.
+    """
     count = len(one.values)
     if count < MIN_CALLS:
         return False
@@ -372,6 +391,7 @@ def _falls(one: _Likelihood) -> bool:
 
 
 def _minimised(one: _Likelihood) -> Finding:
+    """Return the finding for a line that minimises a likelihood."""
     first, last, summed_at = one.values[0], one.values[-1], one.total.site
     logs_at = one.logs.site if one.logs.site != summed_at else None
     return Finding(

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     )
 )
 def collapsed_embeddings(trace: Trace) -> list[Finding]:
-    """Report all lines in one finding: a symmetric loss compares the same embeddings twice."""
+    """Report losses that make the rows of two embeddings equal; one finding for all lines, as symmetric losses have
+    two.
+    """
     seen = trace.facts.of(CollapsedEmbeddings)
     if not seen:
         return []
@@ -49,6 +51,7 @@ _NAMES = {"mul": "a product", "sub": "a difference", "rsub": "a difference"}
 
 
 def _percent(share: float) -> str:
+    """Return a share as a percentage with two digits."""
     return f"{100 * share:.2g}%"
 
 
@@ -63,6 +66,7 @@ def _percent(share: float) -> str:
     )
 )
 def attached_advantages(trace: Trace) -> list[Finding]:
+    """Report losses of a policy whose advantage has a graph, so that they train the critic too."""
     found = []
     for seen in trace.facts.of(AttachedAdvantage):
         found.append(

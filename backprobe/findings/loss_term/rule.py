@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     silenced_by=("none-grad", "grad-mode-disabled"),
 )
 def terms_without_graph(trace: Trace) -> list[Finding]:
+    """Report terms of a loss that depend on trained parameters and whose graph was cut, with the line and
+    the reason.
+    """
     found = []
     for seen in trace.facts.of(LostTerm):
         names = seen.parameters

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
 )
 def module_repeated(trace: Trace) -> list[Finding]:
-    """Report one finding for each line, whatever the number of containers that it fills."""
+    """Report modules that a repeated list puts into several places of containers: one finding for each line."""
     groups: dict[tuple[object, ...], list[RepeatedModule]] = {}
     for seen in trace.facts.of(RepeatedModule):
         groups.setdefault((seen.lines, seen.module, seen.count, seen.registered), []).append(seen)
@@ -31,6 +31,9 @@ def module_repeated(trace: Trace) -> list[Finding]:
 
 
 def _finding(group: list[RepeatedModule]) -> Finding:
+    """Return the finding for the containers that one line fills; only information if the line repeats a registered
+    module.
+    """
     first = group[0]
     containers = [one.container or f"the outermost {one.container_class}" for one in group]
     places = f"all {first.places} places" if first.count == first.places else f"{first.count} of {first.places} places"

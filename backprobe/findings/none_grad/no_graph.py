@@ -22,7 +22,8 @@ _ADVICE = (
 
 
 def without_graph(trace: Trace) -> list[Finding]:
-    """Return the finding for the first call whose roots have no graph, if there is one.
+    """Return the finding for the first backward call that reaches no parameter since its loss has no graph; empty if
+    none.
 
     A loss that was made a leaf has no graph either, and torch does not report it: the call reaches the loss alone. This
     is reported only if no other call reached more.
@@ -63,6 +64,11 @@ def _frozen(seen: FrozenLoss) -> Finding:
 
 
 def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> list[Finding]:
+    """Return the finding for a backward call without a graph: what cut it, a reentrant checkpoint, or unused inputs.
+
+    :param before: the earlier calls that reached parameters; if there are any, something new in this step cut the
+        graph.
+    """
     cuts, forced = trace.facts.of(Cut), call.raised is None
     checkpoint = next((c for c in cuts if c.op == "checkpoint"), None)
     if checkpoint is not None and not before:
@@ -124,27 +130,31 @@ def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> lis
 
 
 def _finding(call: BackwardCall, title: str, advice: str, cut: Site | None, **more: Any) -> Finding:
+    """Return the error ``none-grad`` for `call`; `cut` is the line that cut the graph, if known."""
     sites = sites_of(("cut", cut), ("failed", call.site))
     return Finding(kind="none-grad", severity="error", title=title, advice=advice, step=call.step, sites=sites, **more)
 
 
 def _creates(call: BackwardCall) -> bool:
+    """Return whether the call was made with ``create_graph=True``."""
     return call.arguments.get("create_graph") == "True"
 
 
 def _forced(call: BackwardCall, known: Set[str]) -> bool:
-    """Return whether `call` reached only its own roots: leaves that are no parameters of a model."""
+    """Return whether `call` reached only its own roots: leaves that are not parameters of a model (`known`)."""
     if call.raised is not None or not 0 < len(call.nodes) == len(call.roots):
         return False
     return all(run.node.seq == ACCUMULATE_SEQ and run.parameter not in known for run in call.nodes)
 
 
 def defined_sites(ps: Sequence[Parameter]) -> list[FindingSite]:
+    """Return up to three lines at which the parameters were defined, for a finding."""
     sites = list(dict.fromkeys(p.defined for p in ps if p.defined is not None))
     return [FindingSite("defined", s) for s in sites[:3]]
 
 
 def checkpoint_lost(cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    """Return the finding for parameters inside a reentrant checkpoint none of whose inputs requires a gradient."""
     names = tuple(p.name for p in ps)
     enabled = cut.enabled if cut.enabled != cut.site else None
     return Finding(

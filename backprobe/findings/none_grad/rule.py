@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     )
 )
 def none_grads(trace: Trace) -> list[Finding]:
-    """Report one finding for each reason, unless a method of a module should have given the gradient."""
+    """Report parameters that no backward call reached, one finding for each reason.
+
+    Leaves out findings in the forward of a module with its own `backward`, which `backward-never-called` explains.
+    """
     return without_own_backward(trace, _none_grads(trace))
 
 
 def _none_grads(trace: Trace) -> list[Finding]:
-    """Return one finding for each reason.
+    """Return the findings for parameters without a gradient, one for each reason.
 
     These cases are intended and left out: frozen parameters; parameters that no optimizer holds, if there is an
     optimizer; and modules called with gradient mode off only (evaluation, teachers, moving averages), unless they are
@@ -110,7 +113,7 @@ def _none_grads(trace: Trace) -> list[Finding]:
 
 
 def _quiet(lost: list[Parameter]) -> list[Parameter]:
-    """Return the parameters whose modules ran with gradient mode off only.
+    """Return those of `lost` whose modules ran with gradient mode off only.
 
     A module inside such a module that is never called itself may still be used: attention reads the parameters of its
     output projection. Its parameters are returned too, with the line of the module around it.
@@ -128,7 +131,12 @@ def _quiet(lost: list[Parameter]) -> list[Parameter]:
 
 
 def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
-    """Report modules of a trained model that ran with gradient mode off only although training them is expected."""
+    """Return findings for modules of a trained model that ran with gradient mode off only, one for each line that did
+    it.
+
+    :param quiet: the parameters of such modules.
+    :param used_roots: the models in which some parameter got a gradient.
+    """
     places: dict[Site, list[Parameter]] = {}
     for p in quiet:
         if p.turned_off is not None and p.root in used_roots and p.trained is not False:
@@ -151,14 +159,17 @@ def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
 
 
 def _expected(p: Parameter, used_roots: set[str], cut: Cut | None) -> bool:
-    """Return whether a gradient is expected: an optimizer holds the parameter, or the rest of its model trains."""
+    """Return whether a parameter should get a gradient: an optimizer holds it, or another part of its model trains.
+
+    If neither is so, any operation that cut the graph counts, but not a deliberate cut such as `detach`.
+    """
     if p.trained or p.root in used_roots:
         return True
     return cut is not None and cut.op not in ("detach", "detach_", "data")
 
 
 def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
-    """Merge several modules of one parent: ``branch.0`` and ``branch.2`` become ``branch``."""
+    """Merge the parameters of several modules of one parent: ``branch.0`` and ``branch.2`` become ``branch``."""
     merged: dict[str, list[Parameter]] = {}
     parents: dict[str, list[str]] = {}
     for owner in groups:
@@ -175,8 +186,9 @@ def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
 def _outermost(
     groups: dict[str, list[Parameter]], parameters: Sequence[Parameter]
 ) -> dict[tuple[str, str], list[Parameter]]:
-    """Group uncalled modules by the outermost module in which none was called: ``tower``, not each of its layers. The
-    keys are root and path.
+    """Group the parameters of uncalled modules by the outermost module in which none was called.
+
+    The group is ``tower``, not each of its layers. The keys are the model (root) and the path of the module.
     """
     used = {(p.root, above) for p in parameters if p.reached or p.calls or p.quiet_calls for above in _above(p.name)}
     found: dict[tuple[str, str], list[Parameter]] = {}
@@ -189,13 +201,16 @@ def _outermost(
 
 
 def _above(name: str) -> list[str]:
-    """Return the modules that contain a parameter, the outermost first."""
+    """Return the paths of the modules that contain a parameter, the outermost first."""
     parts = name.split(".")
     return [".".join(parts[:n]) for n in range(1, len(parts))]
 
 
 def _alike(groups: dict[tuple[str, str], list[Parameter]]) -> list[tuple[list[str], list[Parameter]]]:
-    """Group modules at the same position in the layers of a stack: ``layers.0.cross`` and ``layers.1.cross``."""
+    """Group modules at the same position in the layers of a stack, such as ``layers.0.cross`` and ``layers.1.cross``.
+
+    Returns for each group the paths of its modules, and their parameters.
+    """
     found: dict[tuple[str, str], tuple[list[str], list[Parameter]]] = {}
     for (root, owner), ps in groups.items():
         around = owner.rpartition(".")[0]
@@ -211,6 +226,7 @@ def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
 
 
 def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    """Return the finding for parameters that the loss does not reach since an operation cut the graph."""
     indices = cut.op.startswith("arg") or info(cut.op).gives_indices
     integers = "an index or a count has no gradient" if indices else "its result has no gradient"
     if cut.off:
@@ -235,6 +251,10 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
 
 
 def _straight_through(loss: StraightThroughLoss, cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    """Return the finding for a loss computed from the result of a straight-through line, behind which no gradient gets.
+
+    :param ps: the parameters that get no gradient because of it.
+    """
     names = _names(ps)
     return Finding(
         kind="none-grad",
@@ -252,7 +272,10 @@ def _straight_through(loss: StraightThroughLoss, cut: Cut, ps: Sequence[Paramete
 
 
 def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
-    """Adapt `found`, of a module whose output was lost, for a script that gathers tensors of all ranks."""
+    """Return `found` with the lines that gather tensors of all ranks as the cause: what they return has no graph.
+
+    :param found: a finding for a module whose output did not reach the loss.
+    """
     names = few(list(dict.fromkeys(cut.op for cut in gathers)))
     return replace(
         found,
@@ -265,7 +288,9 @@ def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
 
 
 def _called_unevenly(parameters: Sequence[Parameter]) -> set[str]:
-    """Return the paths of module lists of which some members were called more often than others."""
+    """Return the paths of module lists of which some members were called more often than others, such as lists of
+    experts.
+    """
     calls: dict[str, dict[str, int]] = {}
     for p in parameters:
         parts = p.name.split(".") if p.calls else []
@@ -277,7 +302,7 @@ def _called_unevenly(parameters: Sequence[Parameter]) -> set[str]:
 
 
 def _routed(owner: str, by_data: set[str]) -> bool:
-    """Return whether `owner` is in a list whose members the data select: some siblings were called more often."""
+    """Return whether `owner` is in one of the lists in `by_data`, whose members the data select."""
     parts = owner.split(".")
     return any(part.isdigit() and ".".join(parts[:at]) in by_data for at, part in enumerate(parts))
 
@@ -289,6 +314,13 @@ def _without(parameters: list[Parameter], others: list[Parameter]) -> list[Param
 
 
 def _unused(reason: str, owners: Sequence[str], ps: Sequence[Parameter], routed: bool) -> Finding:
+    """Return the finding for parameters that took no part in a backward, for one of four reasons.
+
+    :param reason: "unused" (not in the loss), "output" (the module's output is not), "compiled" (a compiled region made
+        nothing of it that is), "uncalled" (the module was never called).
+    :param owners: the modules that hold the parameters.
+    :param routed: whether the data select which modules are called; then an uncalled one is only information.
+    """
     names = _names(ps)
     calls = max(p.calls for p in ps)
     called = owners[0] or "the model"

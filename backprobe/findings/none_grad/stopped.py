@@ -31,8 +31,8 @@ _ADVICE = {
 
 
 def given_nothing(trace: Trace) -> list[Finding]:
-    """Report parameters that learned, and to which a custom function or compiled region no longer returns a
-    gradient.
+    """Return findings for parameters that learned and to which a custom function or compiled region returns None at the
+    end.
     """
     found = []
     for run, names, call in left_out(trace):
@@ -49,8 +49,9 @@ def given_nothing(trace: Trace) -> list[Finding]:
 
 
 def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding], list[Parameter]]:
-    """Report those of `lost`, which never had a gradient, to which a custom function returns none; return the rest
-    too.
+    """Return findings for those of `lost` to which a custom function returns None, and the rest of `lost`.
+
+    :param lost: parameters that never had a gradient.
     """
     names = {p.name for p in lost}
     groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
@@ -65,6 +66,10 @@ def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding],
 
 
 def _nothing(run: NodeRun, names: list[str], call: BackwardCall, learned: bool = True) -> Finding:
+    """Return the finding for a node whose backward returns None for parameters, or on the way to them.
+
+    :param learned: whether the parameters had a gradient before.
+    """
     below = {call.nodes[edge[0]].parameter for edge in run.node.edges if edge is not None}
     on, several = "for" if below.issuperset(names) else "on the way to", len(names) > 1
     gets, them = ("get", "them") if several else ("gets", "it")
@@ -86,7 +91,7 @@ def _nothing(run: NodeRun, names: list[str], call: BackwardCall, learned: bool =
 
 
 def stopped(trace: Trace) -> list[Finding]:
-    """Report one finding for each reason and step.
+    """Return findings for parameters that stopped learning at some step, one for each reason and step.
 
     If a module runs as before and no line cut its output off, it was left out of the loss: this is taken as intended.
     """
@@ -115,7 +120,7 @@ def stopped(trace: Trace) -> list[Finding]:
 
 
 def unreduced(trace: Trace) -> list[Finding]:
-    """Report what data-parallel training waited for when it failed, one finding for each reason."""
+    """Return findings for parameters without a gradient for which DistributedDataParallel waited until it failed."""
     found = []
     for seen in trace.facts.of(Unreduced):
         names, several = few(seen.parameters), len(seen.parameters) > 1
@@ -148,6 +153,10 @@ def unreduced(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
+    """Return the finding for parameters that learned until a step.
+
+    :param cut: the operation that cut the graph; ``None`` if the reason is another one.
+    """
     names = few(seen.parameters)
     how = {
         "frozen": "requires_grad was turned off, and not on again",
@@ -180,4 +189,5 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
 
 
 def _owners(names: Sequence[str]) -> list[str]:
+    """Return the paths of the modules that hold the parameters."""
     return [name.rpartition(".")[0] for name in names]

@@ -10,7 +10,7 @@ from ..rules import sites_of
 
 
 def corruption_finding(seen: Spoilt) -> Finding:
-    """Build the finding for gradients or weights that became non-finite after a finite backward."""
+    """Return the finding for gradients or weights that a write or update made non-finite after a finite backward."""
     names = few(seen.parameters)
     gradient = "gradient" in seen.what
     made = (
@@ -44,8 +44,8 @@ def corruption_finding(seen: Spoilt) -> Finding:
 
 
 def hooked_finding(call: BackwardCall, hooks: Iterable[GradientHook]) -> Finding | None:
-    """Build the finding for a user's hook that produced a non-finite gradient before any node did; ``None`` if none
-    did.
+    """Return the finding for a user's hook that made a gradient non-finite before any node did; ``None`` if
+    none did.
     """
     made = [(run.order, hook, run) for hook in hooks if (run := call.nodes[hook.node]).order is not None]
     bad = [one for one in made if _made_by(call, one[1], one[2])]
@@ -74,6 +74,9 @@ def hooked_finding(call: BackwardCall, hooks: Iterable[GradientHook]) -> Finding
 
 
 def _made_by(call: BackwardCall, hook: GradientHook, run: NodeRun) -> bool:
+    """Return whether a hook made the gradient at its node non-finite: finite values came in, non-finite
+    ones went out.
+    """
     came = any(g is not None and g.bad for g in run.grad_outputs)
     if hook.module:
         return not came and any(g is not None and g.bad for g in run.grad_inputs)
@@ -88,5 +91,6 @@ def _made_by(call: BackwardCall, hook: GradientHook, run: NodeRun) -> bool:
 
 
 def _module(parameters: tuple[str, ...]) -> str | None:
+    """Return the module that holds all of the parameters; ``None`` if they are in several."""
     modules = {name.rpartition(".")[0] for name in parameters}
     return modules.pop() if len(modules) == 1 else None

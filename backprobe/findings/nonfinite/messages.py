@@ -30,13 +30,14 @@ def forward_finding(
     victim: NodeRun | None = None,
     in_closure: bool = False,
 ) -> Finding:
-    """Build the finding for the first operation whose result is bad, or for what brought a bad value into it.
+    """Return the finding for the first forward operation whose result is NaN or Inf, or for what brought the value into
+    it.
 
     That is an operation outside the graph, an input from outside, or weights that training had written to.
 
-    :param begins: no input is a deliberate Inf.
-    :param reached: what the bad value reached, as the end of a sentence.
-    :param victim: the node that received it, if the loss is finite.
+    :param begins: the operation's inputs hold no Inf that was put there on purpose.
+    :param reached: what the non-finite value reached, as the end of a sentence.
+    :param victim: the node whose gradient became non-finite, if the loss is finite.
     :param in_closure: the forward is a later call of a closure in one step.
     """
     entered = None
@@ -99,7 +100,7 @@ def _weights_finding(
     evidence: dict[str, object],
     in_closure: bool,
 ) -> Finding:
-    """Build the finding for `weights` of `op` that were not finite when the forward, or a closure, began.
+    """Return the finding for `weights` of `op` that were not finite when the forward, or a closure, began.
 
     Training had written to them; the operation is only where they entered the graph.
     """
@@ -130,11 +131,12 @@ def _named(saved: TensorStat) -> str:
 
 
 def _zeros(tensor: TensorStat) -> str:
+    """Return the number of zeros in a tensor as text, such as ``3 zeros``."""
     return counted(tensor.zeros or 0, "zero")
 
 
 def _held(op: BadOp) -> str:
-    """Return how many inputs of an operation were not finite."""
+    """Return, as part of a title, how many elements of an operation's first non-finite input were Inf."""
     bad = next((t.bad for t in op.inputs if t.bad), None)
     if bad is None or not bad.numel:
         return "its input was already Inf"
@@ -144,6 +146,12 @@ def _held(op: BadOp) -> str:
 def backward_finding(
     call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None
 ) -> Finding:
+    """Return the finding for a node that turned finite gradients into NaN or Inf: why, at which line, and what to do.
+
+    :param first: the recorded values of the node `run`, and its saved tensors.
+    :param origin: the bad forward result that leads to the node, if there is one.
+    :param region: what a second execution of a compiled region showed, if the node is one.
+    """
     too_large = grown = False
     bad_saved = [t for t in first.saved if t.bad]
     by_torch = run.name[-1:].isdigit()  # nothing is known of what custom functions do with zeros
@@ -228,7 +236,9 @@ def backward_finding(
 
 
 def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
-    """Lower the confidence of `found`, whose line was inferred, and add the candidate lines."""
+    """Return `found` with lower confidence and the candidate lines, if its line was inferred; unchanged if `line` is
+    ``None``.
+    """
     if line is None:
         return found
     sites = found.sites
@@ -256,7 +266,7 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
 
 
 def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, not_recorded: bool = False) -> Finding:
-    """Build the finding for a bad loss of which it is not known which operation produced it.
+    """Return the finding for a non-finite loss if it is not known which operation produced it.
 
     :param run: the node of the loss.
     :param not_recorded: the forward was not recorded; otherwise no inspected operation produced it.
@@ -291,12 +301,16 @@ GROWN = (
 
 
 def _is_singular(run: NodeRun) -> bool:
+    """Return whether the operation of a node is undefined or infinite for some input or arguments."""
     facts = info(run.node.op or run.name)
     return bool(facts.singular_at) or facts.singular_for_some_arguments
 
 
 def _is_too_large(op: str, nan: int) -> bool:
-    """Return whether Inf came out of `op` only because the result is too large."""
+    """Return whether a result has Inf only because it is too large for its dtype.
+
+    So it is if `op` is finite for all finite inputs and the result has no NaN.
+    """
     return info(op).forward == FINITE and not nan
 
 
@@ -320,10 +334,13 @@ MIXED = (
 
 
 def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
-    """Build the finding for a parameter that an unrecorded step with a finite loss made non-finite.
+    """Return the finding for a parameter that a step which was not recorded made non-finite.
 
     It was bad when the forward of the next step began: the backward or the update of the unrecorded step made it so. In
     a closure, these are of an earlier call of the same step.
+
+    :param run: the node of the parameter.
+    :param reached: what the non-finite value reached, as the end of a sentence.
     """
     name, step = run.parameter or "a leaf", call.step if born.in_closure else max(call.step - 1, 0)
     behind = call.nodes[born.behind] if born.behind is not None else None
@@ -354,9 +371,12 @@ def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: 
 
 
 def held_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
-    """Build the finding for a parameter that was not finite when the recorded forward began, or a closure was called.
+    """Return the finding for a parameter that was not finite when the recorded forward, or a call of a closure, began.
 
     Which write to it made it so is not known.
+
+    :param run: the node of the parameter.
+    :param reached: what the non-finite value reached, as the end of a sentence.
     """
     name = run.parameter or "a leaf"
     if born.in_closure:
@@ -383,8 +403,9 @@ def held_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> 
 
 
 def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
-    """Build the finding for a bad loss whose origin only the graph's nodes reveal.
+    """Return the finding for a non-finite loss whose origin only the graph's nodes reveal, as no forward was observed.
 
+    :param born: the origin: a node, a leaf, or a value from outside the graph.
     :param unrecorded_before: the previous step was not recorded.
     """
     run = call.nodes[born.node]
@@ -439,7 +460,7 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
 
 
 def region_finding(found: Finding, op: BadOp, region: Inside) -> Finding:
-    """Attribute `found`, of `op`, to the line inside the compiled region that may have produced its input."""
+    """Return `found`, a finding for `op`, with the line inside the compiled region that may have produced the value."""
     entered = () if op.op.startswith(COMPILED) else sites_of(("entered", op.site))
     return dataclasses.replace(
         found,
@@ -452,4 +473,5 @@ def region_finding(found: Finding, op: BadOp, region: Inside) -> Finding:
 
 
 def nan_or_inf(bad: object) -> str:
+    """Return ``NaN`` if the recorded values have any NaN, otherwise ``Inf``."""
     return "NaN" if getattr(bad, "nan", 0) else "Inf"

@@ -22,15 +22,18 @@ _UNSEEN = frozenset(("", "Function.apply"))
 
 
 def nodes_of(call: BackwardCall, op: BadOp) -> list[NodeRun]:
-    """Return the nodes that an op of the forward made."""
+    """Return the nodes that an operation of the forward made: those between its first and last sequence number."""
     return [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
 
 
 def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
-    """Return where the chain of bad forward results that ends at node `start` began, and whether its inputs were
+    """Return the operation where the chain of bad results that ends at node `start` began, and whether its inputs were
     finite.
 
-    A deliberate Inf (a mask) is the origin only if no NaN comes after it.
+    ``None`` if no recorded bad result leads there. A deliberate Inf (a mask) is the origin only if no NaN comes after
+    it.
+
+    :param ops: the operations of this forward with a bad result.
     """
     chain, at_node = _chain(call, start, ops)
     if not chain:
@@ -48,9 +51,9 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
 
 
 def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadOp) -> list[BadOp]:
-    """Return bad results in the chain that ends at `start` that are independent of `main`, at other lines.
+    """Return bad results in the chain that ends at node `start` that are independent of `main`, at other lines.
 
-    They were computed from finite values, or from what another operation outside the graph made bad.
+    They were computed from finite values, or from a value that another operation outside the graph made bad.
     """
     chain, at_node = _chain(call, start, ops)
     lines, found = {made_in(main).site}, []
@@ -77,13 +80,15 @@ def made_in(op: BadOp) -> BadOp:
 
 
 def when_made(op: BadOp) -> tuple[int, bool, int]:
-    """Sort key: the order in which results became bad."""
+    """Sort key of bad results: the order in which they were made, also outside the graph."""
     made = made_in(op)
     return made.first, made.seq >= made.first, made.order
 
 
 def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _AtNode) -> bool:
-    """Return whether `op` took in a bad result of another operation of `chain`."""
+    """Return whether `op` took in a bad result of another operation of `chain`, directly or through
+    uninspected nodes.
+    """
     stack = nodes_of(call, op)
     seen = {run.node.index for run in stack}
     for run in stack:  # grows as we go
@@ -101,7 +106,10 @@ def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _
 
 
 def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict[int, BadOp], _AtNode]:
-    """Return the bad results that lead to node `start`, by their last node; and a function from node to operation."""
+    """Return the bad results that lead to node `start`, by their last node; and a function from node to bad operation.
+
+    The search follows the graph towards the leaves and passes nodes whose results were not inspected.
+    """
     begins = [op.first for op in ops]
     at_node = partial(_op_of, ops, begins)
     chain: dict[int, BadOp] = {}
@@ -126,20 +134,25 @@ def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict
 
 
 def _passed(node: Node) -> bool:
-    """Return whether the result of `node` was not inspected."""
+    """Return whether the result of `node` was not inspected, so that a bad value may have gone through it."""
     made_by = info(node.op or "")
     return node.op in _UNSEEN or made_by.is_unlooked_view or made_by.is_bounded or info(node.name).reshapes
 
 
 def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
-    """Return the operation of `ops`, whose first nodes are `begins`, that created node `seq`."""
+    """Return the operation of `ops` that created the node with sequence number `seq`; ``None`` if none did.
+
+    :param begins: the first sequence number of each operation, in ascending order.
+    """
     at = bisect_right(begins, seq) - 1
     return ops[at] if at >= 0 and ops[at].seq >= seq else None
 
 
 def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp | None:
-    """Return an Inf computed outside the graph, not as a mask, that softmax or exp turned into zero and of which `op`
-    is the logarithm.
+    """Return an operation that brought in an Inf which a softmax or exp turned into zero, before `op` took the
+    logarithm.
+
+    The Inf was computed outside the graph and is no mask. ``None`` if `op` is no logarithm or there is no such Inf.
     """
     if not op.op.startswith("log") or any(t.bad for t in op.inputs):
         return None
@@ -164,7 +177,10 @@ def _is_sparse(origin: BadOp | None) -> bool:
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
-    """Return the custom function that gave `op` its bad input; its output was not inspected."""
+    """Return the custom function that gave `op` its bad input, as an operation of its own; ``None`` if none did.
+
+    The outputs of custom functions are not inspected.
+    """
     bad = next((t for t in op.inputs if t.bad is not None), None)
     if bad is None or bad.bad is None:
         return None
@@ -183,7 +199,7 @@ def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
 
 
 def meant(op: BadOp) -> bool:
-    """Return whether the values look deliberate: only Inf, from a fill, or moved or added from a tensor that held
+    """Return whether a bad result looks deliberate: Inf alone, from a fill, or moved or added from a tensor that held
     Inf.
     """
     if op.output.nan:

@@ -53,7 +53,7 @@ MAX_FINDINGS, MAX_BAD_NODES = 3, 20
     invalidates_gradients=True,
 )
 def nonfinites(trace: Trace) -> list[Finding]:
-    """Report the first bad value of a run, and later ones that appear after everything was finite again.
+    """Report the first NaN or Inf of a run, and later ones that appear after everything was finite again.
 
     A loss scaler starts with a scale that overflows and lowers it until it does not: this is normal, and a finding only
     if it does not end. A scaler that the script implements itself is recognised by its behaviour (``_followed``).
@@ -107,9 +107,9 @@ def _is_scaled(call: BackwardCall) -> bool:
 
 
 def _followed(trace: Trace) -> frozenset[int]:
-    """Return the calls after which nothing was lost, as if the script's own scaler had found its factor too large.
+    """Return the indices of calls with bad values that did no harm, as if the script's own scaler lowered its factor.
 
-    Before any optimizer stepped, a finite call followed, and the loss after the step was finite too.
+    That is, a finite call followed before any optimizer stepped, and the loss after the step was finite too.
     """
     lost = {one.index for one in trace.backwards if any(r.bad for r in one.roots)}
     bad = lost | {one.index for one in trace.backwards if one.bad_nodes}
@@ -194,7 +194,7 @@ def nonfinite(
 def _slopes(
     call: BackwardCall, after: int, ops: tuple[BadOp, ...], lines: Mapping[int, InferredLine] | None
 ) -> list[Finding]:
-    """Report non-finite derivatives of finite values, among the bad nodes from number `after` on."""
+    """Return findings for nodes that made non-finite gradients of finite values, from bad node number `after` on."""
     return [
         with_inferred_line(backward_finding(call, bad, call.nodes[bad.node], None, None), (lines or {}).get(bad.node))
         for bad in call.bad_nodes[after : after + MAX_BAD_NODES]
@@ -203,7 +203,7 @@ def _slopes(
 
 
 def _each_once(told: list[Finding]) -> list[Finding]:
-    """Return one finding for each line, the first, and ``MAX_FINDINGS`` in all."""
+    """Return the first finding of each line, at most ``MAX_FINDINGS``."""
     by_line: dict[object, Finding] = {}
     for found in told:
         by_line.setdefault(found.sites[0].site if found.sites else found.title, found)
@@ -211,7 +211,10 @@ def _each_once(told: list[Finding]) -> list[Finding]:
 
 
 def _run_again(call: BackwardCall, inside: Mapping[tuple[int, int], Inside], how: str) -> Inside | None:
-    """Return the compiled region that produced a bad value when it was executed again, if there is one."""
+    """Return the compiled region that produced a bad value when it was executed again, if there is one.
+
+    :param how: "forward" or "backward": where it did.
+    """
     return next((one for one in inside.values() if one.backward == call.index and one.how == how), None)
 
 
@@ -221,6 +224,7 @@ def _not_before(call: BackwardCall, op: BadOp, region: Inside) -> bool:
 
 
 def _op_of_region(call: BackwardCall, region: Inside) -> BadOp:
+    """Return the operation inside a compiled region that produced the bad value, as if the forward had recorded it."""
     node = call.nodes[region.node].node
     values = region.values or BadValues(1, 0, 0, ())
     return BadOp(
@@ -238,6 +242,7 @@ def _op_of_region(call: BackwardCall, region: Inside) -> BadOp:
 
 
 def _region_fields(region: Inside) -> dict[str, Any]:
+    """Return the fields of a bad node that describe a compiled region executed again, as keyword arguments."""
     return {
         "node": region.node,
         "values": region.values,
@@ -268,14 +273,18 @@ def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], I
 
 
 def _given_bad(op: BadOp, begins: bool) -> bool:
-    """Return whether the input of `op` was bad already and no inspected operation produced it: a transform or a
-    compiled region did.
+    """Return whether `op` got a bad input from an uninspected operation, as in a transform or a compiled region.
+
+    :param begins: as in ``forward_finding``.
     """
     return begins and op.origin is None and any(t.bad is not None and t.made for t in op.inputs)
 
 
 def _brought(op: BadOp, begins: bool, born: Born) -> bool:
-    """Return whether no torch operation produced the input of `op`, and the source names a line that may have."""
+    """Return whether `op` got a bad input that torch did not produce, and the source names a line that may have.
+
+    :param begins: as in ``forward_finding``.
+    """
     return begins and op.origin is None and born.how == "outside" and born.brought and born.likely is not None
 
 

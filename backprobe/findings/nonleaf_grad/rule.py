@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
 )
 def nonleaf_grads(trace: Trace) -> list[Finding]:
+    """Report reads of `.grad` of tensors that are not leaves, where it is always None: one finding for each tensor."""
     found = []
     for seen in trace.facts.of(NoGradient):
         if seen.kind != "nonleaf":

@@ -112,16 +112,23 @@ MAX_TEXT = 160
     ),
 )
 def optimizer_errors(trace: Trace) -> list[Finding]:
+    """Report the first call of an optimizer, scheduler or gradient scaler that torch refused with an error."""
     return [_finding(seen, _schedule(trace, seen)) for seen in trace.facts.of(RefusedUpdate)[:1]]
 
 
 def _schedule(trace: Trace, seen: RefusedUpdate) -> Site | None:
-    """Return the line that makes the scheduler which refused; ``None`` if it is not known which one did."""
+    """Return the line that makes the scheduler which refused; ``None`` if several lines, or none, make one
+    of its name.
+    """
     made = {one.made for one in trace.facts.of(ScheduleSeen) if one.scheduler == seen.owner}
     return made.pop() if len(made) == 1 else None
 
 
 def _finding(seen: RefusedUpdate, schedule: Site | None) -> Finding:
+    """Return the finding for a refused call.
+
+    :param schedule: the line that makes the scheduler, if it was one.
+    """
     made = seen.made if seen.made != seen.site else None
     evidence: dict[str, object] = {"reason": seen.reason, "error": seen.text, "owner": seen.owner}
     if seen.wanted:
@@ -146,6 +153,7 @@ def _finding(seen: RefusedUpdate, schedule: Site | None) -> Finding:
 
 
 def _title(seen: RefusedUpdate) -> str:
+    """Return the title: the template of the reason, filled with names and numbers."""
     template, names = _TEXTS[seen.reason][0], seen.parameters
     if seen.reason == "groups" and seen.given == seen.wanted:
         template = _OTHER_GROUPS

@@ -27,10 +27,14 @@ MAX_STEPS_OF_A_WARNING = 3
     )
 )
 def made_anew(trace: Trace) -> list[Finding]:
+    """Report optimizers that are created again every few steps over the same parameters, so that their
+    state is lost.
+    """
     return [_finding(seen) for seen in trace.facts.of(NewOptimizers)]
 
 
 def _finding(seen: NewOptimizers) -> Finding:
+    """Return the finding for one optimizer; only information if each one does several steps."""
     name = seen.optimizer
     fewest = f"{seen.fewest} to " if seen.fewest < seen.most else ""
     least = "at least " if seen.is_least else ""

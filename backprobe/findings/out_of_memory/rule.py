@@ -26,6 +26,10 @@ TOO_LARGE = 4
     silences=("backward-error",),
 )
 def out_of_memory(call: BackwardCall, facts: Facts) -> list[Finding]:
+    """Return the finding for an allocation that failed in this backward call, with the lines that saved most bytes.
+
+    If the request is far larger than all that the graph and the parameters hold, the line that allocated comes first.
+    """
     raised, held = call.raised, call.allocation
     if raised is None or raised.node is None or held is None:
         return []
@@ -61,10 +65,12 @@ def out_of_memory(call: BackwardCall, facts: Facts) -> list[Finding]:
 
 
 def _row(run: NodeRun, count: int) -> SavedBytes:
+    """Return the bytes that a node saved as a row, so that the tables of saved bytes can be used."""
     return SavedBytes(run.site, run.node.op or run.name, run.module, count, 1, ())
 
 
 def _title(run: NodeRun, held: FailedAllocation, by_op: dict[str, int], total: int) -> str:
+    """Return the title: the requested bytes, the node, the bytes of the graph, and the operation that saved most."""
     made = f" made by {run.node.op}" if run.node.op else ""
     wanted = f"no room for {size(held.wanted)}" if held.wanted is not None else "memory ran out"
     title = f"{wanted} in {run.name}{made}; the graph still held {size(total)} for the rest of the backward"
@@ -75,6 +81,11 @@ def _title(run: NodeRun, held: FailedAllocation, by_op: dict[str, int], total: i
 
 
 def _advice(held: FailedAllocation, too_large: bool, retained: bool) -> str:
+    """Return advice by what holds the memory.
+
+    :param too_large: whether the request alone exceeds what is held.
+    :param retained: whether graphs of earlier steps are alive.
+    """
     rest = f"Parameters take {size(held.parameters)}, their gradients {size(held.gradients)}"
     if too_large:
         return f"{rest}: the request is larger than all of this. Look at the sizes in the line that allocated."

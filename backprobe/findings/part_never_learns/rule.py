@@ -42,6 +42,10 @@ MAX_NODES = 40
     silenced_by=(GRADIENTS_INVALID, "dead-units", "rank-collapse"),
 )
 def part_never_learns(trace: Trace) -> list[Finding]:
+    """Report rows of a parameter that never get a gradient: used padding rows, outputs that are left out, dead units.
+
+    One finding for all padding rows of a kind, and one for each line that leaves outputs out.
+    """
     padding = [_finding(seen) for seen in trace.facts.of(PaddingRowUsed)]
     groups: dict[tuple[object, str], list[tuple[UnlearnedRows, NodeRun]]] = {}
     for seen in trace.facts.of(UnlearnedRows):
@@ -53,6 +57,7 @@ def part_never_learns(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: PaddingRowUsed) -> Finding:
+    """Return the finding for a padding row of an embedding that is looked up although it gets no gradient."""
     verb = plural(seen.parameters, "gets", "get")
     return Finding(
         kind="part-never-learns",
@@ -70,7 +75,7 @@ def _finding(seen: PaddingRowUsed) -> Finding:
 
 
 def _cause(trace: Trace, seen: UnlearnedRows) -> NodeRun | None:
-    """Return the operation after the layer that may give some of its outputs no gradient; ``None`` if there is none.
+    """Return the node after a layer that may give some of its outputs no gradient; ``None`` if there is none.
 
     That is an activation that is flat for some inputs; otherwise the first operation that takes a part.
     """
@@ -104,13 +109,17 @@ def _cause(trace: Trace, seen: UnlearnedRows) -> NodeRun | None:
 
 
 def _weight(call: BackwardCall, name: str) -> NodeRun | None:
+    """Return the node of a parameter in a backward call; ``None`` if the call does not reach it."""
     return next((run for run in call.nodes if run.parameter == name), None)
 
 
 def _unlearned(trace: Trace, group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
-    """Return the finding of weights whose rows get no gradient because of one line; ``None`` if it is ordinary.
+    """Return the finding for weights whose rows get no gradient because of one line; ``None`` if too few units are
+    dead.
 
-    Units that died are no warning if the loss is lower at the end than it ever was before: the others suffice.
+    Dead units are no warning if the loss is lower at the end than it ever was before: the others suffice.
+
+    :param group: the rows without gradient of each weight, with the node that is the cause.
     """
     seen, run = max(group, key=lambda one: one[0].count / one[0].row_count)
     operator, share = info(run.name), seen.count / seen.row_count
@@ -156,4 +165,5 @@ def _unlearned(trace: Trace, group: list[tuple[UnlearnedRows, NodeRun]]) -> Find
 
 
 def _rows(seen: UnlearnedRows) -> str:
+    """Return the rows as text: the number of a single row, or how many of how many."""
     return f"row {seen.rows[0]}" if seen.count == 1 else f"{seen.count} of {seen.row_count} rows"

@@ -30,11 +30,14 @@ MAX_RATIO_ERROR = 0.5
     silenced_by=(GRADIENTS_INVALID,),
 )
 def posterior_collapsed(trace: Trace) -> list[Finding]:
-    """Report each line with a collapse; an info if the weights of the loss do not explain it."""
+    """Report variational autoencoders whose codes carry nothing; only information if the weights of the
+    loss are usual.
+    """
     return [_finding(seen) for seen in trace.facts.of(CollapsedPosterior)]
 
 
 def _finding(seen: CollapsedPosterior) -> Finding:
+    """Return the finding for one line that computes the divergence from the prior."""
     outweighs = seen.ratio is not None and seen.ratio >= MIN_RATIO
     title = "the codes carry nothing: at the end of the run the posterior of each sample is the prior"
     if outweighs:
@@ -63,6 +66,7 @@ def _finding(seen: CollapsedPosterior) -> Finding:
 
 
 def _advice(seen: CollapsedPosterior) -> str:
+    """Return by which factor to lower the divergence, and whether a mean beside a sum explains its weight."""
     factor = f"{1 / (seen.ratio or 1):.2g}"
     if not math.isclose(seen.ratio or 0, seen.elements, rel_tol=MAX_RATIO_ERROR):
         return f"Multiply the divergence by {factor}, or raise its weight from 0 to that over the first steps."

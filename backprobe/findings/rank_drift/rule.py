@@ -56,7 +56,10 @@ class _Drift:
     invalidates_gradients=True,
 )
 def drift(trace: Trace) -> list[Finding]:
-    """Report the first step in which replicas differ, with the reason if it is known."""
+    """Report the first step in which replicas differ between ranks, with the reason if it is known.
+
+    Nothing is reported if data-parallel training failed: replicas that it did not reduce are not equal.
+    """
     seen = trace.facts.of(RankSeen)
     known = {one.rank: one for one in (*trace.facts.of(Replicas), *(r for one in seen for r in one.replicas))}
     ranks = [known[rank] for rank in sorted(known)]
@@ -68,7 +71,10 @@ def drift(trace: Trace) -> list[Finding]:
 
 
 def _order(ranks: Sequence[Replicas]) -> list[Finding]:
-    """Report models whose ranks list parameters in different orders: data-parallel training pairs them by position."""
+    """Return the finding for ranks that list the parameters of a model in different orders; empty if they do not.
+
+    Data-parallel training pairs parameters by their position.
+    """
     first = ranks[0]
     own = [t.name for t in first.tensors if t.how == "ddp"]
     for other in ranks[1:]:
@@ -89,6 +95,13 @@ def _order(ranks: Sequence[Replicas]) -> list[Finding]:
 
 
 def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
+    """Return the finding for the first difference between replicas, by its cause; empty if there is none.
+
+    Causes are a buffer of each rank, different initial values, a write, gradients that were not reduced, and settings
+    of the optimizer.
+
+    :param reduced: whether the script itself reduces all gradients in each step.
+    """
     found = _first(ranks, reduced)
     if found is None:
         return []
@@ -149,10 +162,10 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
 
 
 def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[Finding]:
-    """Report plain weights whose gradients differ between ranks only when the optimizer steps.
+    """Return the finding for weights whose gradients the script changed differently on each rank after the backward.
 
     They started equal and got equal gradients from the backward: they are copies on each rank, such as a norm beside
-    sharded weights under tensor parallelism.
+    sharded weights under tensor parallelism. Empty if there are none.
     """
     if not all(one.collectives and one.collectives[-1].number >= one.steps for one in seen if one.rank is not None):
         return []  # each trains for itself
@@ -161,6 +174,9 @@ def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[
         states = tuple(states[key] for states in by)
 
         def same(one: Replica, phase: str, states: tuple[ReplicaState, ...] = states) -> bool:
+            """Return whether ranks that hold the same part of a tensor have equal, non-zero checksums of it
+            in `phase`.
+            """
             return any(len({*values, 0}) == 2 for values in _values(one, ranks, states, phase))
 
         names = tuple(
@@ -194,7 +210,7 @@ MAX_LINES = 4
 
 
 def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[FindingSite]]:
-    """Return why gradients differ, in words, and lines: of the backward, and of code that may have caused it."""
+    """Return why gradients differ, as the end of a title, and the lines of the backward and of the likely cause."""
     states = found.states
     backward = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
     alone = list(dict.fromkeys(site for s in states for site in s.unsynced))
@@ -220,14 +236,18 @@ def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[Find
 
 
 def _lines(ranks: Sequence[Replicas], what: str, names: Sequence[str]) -> list[Site]:
-    """Return the lines that ranks recorded for parameters, without duplicates."""
+    """Return the lines that ranks recorded for parameters, at most ``MAX_LINES``.
+
+    :param what: the field of ``Replicas`` that has them: "drawn" or "put".
+    """
     found = (site for one in ranks for name, site in getattr(one, what) if name in names)
     return list(dict.fromkeys(found))[:MAX_LINES]
 
 
 def _settings(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, int | None, list[FindingSite]]:
-    """Return an optimizer setting that differs between ranks, in words; the only rank whose setting changed, if there
-    is one; and the lines that write it.
+    """Return a setting of the optimizer that differs between ranks, as the end of a title.
+
+    Also the rank whose setting alone changed since the previous step, if there is one, and the lines that write it.
     """
     number = found.states[0].optimizer
     for at, groups in enumerate(zip(*(state.settings for state in found.states), strict=False)):
@@ -247,13 +267,17 @@ def _settings(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, int | None
 
 
 def _setting(one: Replicas, optimizer: int, step: int, group: int, key: str) -> float | None:
-    """Return the setting in the optimizer's previous step; ``None`` if there is none."""
+    """Return a setting that a group had in the previous recorded step of an optimizer; ``None`` if there was none."""
     earlier = [s.settings for s in one.states if s.optimizer == optimizer and s.step < step and len(s.settings) > group]
     return dict(earlier[-1][group]).get(key) if earlier else None
 
 
 def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
-    """Report a write between two steps of an optimizer, by a line on the ranks whose values changed then."""
+    """Return the finding for a write between two consecutive steps, with its lines on the ranks whose values changed
+    then.
+
+    :param who: the ranks, as text.
+    """
     name = found.names[0]
     writers = []
     for one in ranks:
@@ -277,7 +301,7 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
 
 
 def _writes(ranks: Sequence[Replicas], found: _Drift) -> list[tuple[int, int, Site]]:
-    """Return rank, step and line of each write to the first differing tensor since the ranks last agreed."""
+    """Return rank, step and line of each recorded write to the first differing tensor since the ranks last agreed."""
     since = found.step - 1 if found.last is None else found.last
     return [
         (one.rank, step, site)
@@ -288,7 +312,10 @@ def _writes(ranks: Sequence[Replicas], found: _Drift) -> list[tuple[int, int, Si
 
 
 def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
-    """Report a line that wrote to the tensor on one rank only, if several steps were not inspected."""
+    """Return the finding for a line that wrote to the tensor on one rank only, some time since the ranks last agreed.
+
+    ``None`` if several ranks wrote, or no write is known.
+    """
     writes = _writes(ranks, found)
     who = {rank for rank, _, _ in writes}
     if not who:
@@ -303,7 +330,9 @@ def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
 
 
 def _changed_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
-    """Report a write that only one rank's optimizer noticed, if no write was observed."""
+    """Return the finding for a write that only one rank's optimizer noticed, if no write was observed; ``None`` if
+    none.
+    """
     since, first = -1 if found.last is None else found.last, dict[int, int]()
     for one in ranks:
         steps = next((steps for name, steps, _ in one.changed if name == found.names[0]), ())
@@ -325,11 +354,15 @@ def _readings(one: Replicas, name: str) -> tuple[Site, ...]:
 
 
 def _causes(sites: Iterable[Site]) -> list[FindingSite]:
+    """Return the lines as sites of the role "cause", each once, at most ``MAX_LINES``."""
     return [FindingSite("cause", site) for site in dict.fromkeys(sites)][:MAX_LINES]
 
 
 def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
-    """Return the first difference among tensors that must be equal; ``None`` if there is none."""
+    """Return the first difference among tensors that must be equal; ``None`` if there is none.
+
+    :param reduced: whether also tensors count that were equal at first and differ at the end.
+    """
     by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
     common = sorted(set.intersection(*(set(states) for states in by)))
     last: dict[int, int] = {}
@@ -353,17 +386,24 @@ def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
 
 
 def _parted(names: tuple[str, ...], ranks: Sequence[Replicas], end: Sequence[ReplicaState], phase: str) -> set[str]:
-    """Return those of `names` whose values still differ at the end: see Note [What must be equal]."""
+    """Return those of `names` whose values still differ at the end: see Note [What must be equal].
+
+    :param end: the last state of each rank.
+    """
     known = {t.name: t for t in ranks[0].tensors}
     return {n for n in names if any(_differs(known[n], ranks, tuple(end), p) for p in {"after", phase})}
 
 
 def _place(one: Replicas, name: str) -> int | None:
+    """Return the position of a tensor among the replicas of a rank; ``None`` if the rank does not have it."""
     return next((i for i, t in enumerate(one.tensors) if t.name == name), None)
 
 
 def _values(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[ReplicaState], phase: str) -> list[list[int]]:
-    """Return the checksums of a tensor, grouped by the ranks that hold the same part of it."""
+    """Return the checksums of a tensor in `phase`, grouped by the ranks that hold the same part of it.
+
+    Parts that a single rank holds are left out. A phase is a field of ``ReplicaState``, such as "before".
+    """
     places: dict[tuple[int, ...], list[int]] = {}
     for one, state in zip(ranks, states, strict=True):
         at = _place(one, tensor.name)
@@ -376,6 +416,7 @@ def _values(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[Replica
 
 
 def _differs(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[ReplicaState], phase: str) -> bool:
+    """Return whether ranks that should hold the same part of a tensor have different checksums of it in `phase`."""
     return any(len(set(values)) > 1 for values in _values(tensor, ranks, states, phase))
 
 
@@ -385,12 +426,18 @@ def _meant(
     by: Sequence[dict[tuple[int, int], ReplicaState]],
     common: Sequence[tuple[int, int]],
 ) -> bool:
-    """Return whether `tensor` is meant to be equal on all ranks: Note [What must be equal]."""
+    """Return whether `tensor` is meant to be equal on all ranks: Note [What must be equal].
+
+    :param by: for each rank, its states by step and optimizer; `common`: the keys that all ranks have.
+    """
     if tensor.how:
         return True
     first = {optimizer: (step, optimizer) for step, optimizer in reversed(common)}  # each knows its own tensors
 
     def same(one: Replica, phase: str) -> bool:
+        """Return whether the ranks' checksums of a tensor were equal and not zero in the first state of an
+        optimizer.
+        """
         known = ([states[key] for states in by] for key in first.values())
         return any(len({*values, 0}) == 2 for states in known for values in _values(one, ranks, states, phase))
 
@@ -404,7 +451,7 @@ def _went_apart(
     by: Sequence[dict[tuple[int, int], ReplicaState]],
     common: Sequence[tuple[int, int]],
 ) -> bool:
-    """Return whether `tensor` was equal before the first inspected update and differed before the last."""
+    """Return whether `tensor` was equal before the first common update and differed before the last."""
     for optimizer in {optimizer for _, optimizer in common}:
         own = [key for key in common if key[1] == optimizer]
         first, last = ([states[key] for states in by] for key in (own[0], own[-1]))
@@ -418,8 +465,9 @@ _SIZES = re.compile(r"\w+\[([\d, ]*)\]")
 
 
 def _reduces(seen: RankSeen, replicas: Replicas) -> bool:
-    """Return whether a rank reduces, in every step, as many elements as its plain parameters have: by a repeating
-    sequence of reductions.
+    """Return whether a rank reduces, in every step, about as many elements as its plain parameters have.
+
+    It must do so by a sequence of reductions that repeats.
     """
     elements = sum(math.prod(t.shape) for t in replicas.tensors if not t.how)
     calls = [one for one in seen.collectives if one.op.startswith(("all_reduce", "allreduce"))]
@@ -444,6 +492,9 @@ def _finding(
     confidence: str = "certain",
     severity: str = "error",
 ) -> Finding:
+    """Return a finding of the kind ``rank-drift``; `cause` is the reason as one word, `rank` the only rank
+    concerned.
+    """
     return Finding(
         kind="rank-drift",
         severity=severity,

@@ -40,7 +40,7 @@ MIN_WAIT_SHARE, MIN_LAST_SHARE, MIN_LATE_S, MIN_LOST_S, MIN_ROUNDS = 0.25, 0.9, 
     silenced_by=(GRADIENTS_INVALID,),
 )
 def outliers(trace: Trace) -> list[Finding]:
-    """Compare ranks, if all of them ended without an error."""
+    """Report a rank that is far from the others in its gradients or its pace, if all ranks ended without an error."""
     ranks = [one for one in trace.facts.of(RankSeen) if one.rank is not None]
     if trace.info.get("part") or len(ranks) < 2 or not all(one.over and not one.error for one in ranks):
         return []
@@ -48,7 +48,10 @@ def outliers(trace: Trace) -> list[Finding]:
 
 
 def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
-    """Compare the norms of gradients of the same parameters before reduction."""
+    """Return the finding for the rank whose gradients, before reduction, have a norm far from that of the others.
+
+    From some step on, in all steps, or in a single one, checked in this order; empty if there is none.
+    """
     mine = [one for one in ranks if one.norms and one.replicas]
     if len(mine) < 2 or not all(_same(mine[0].replicas[0], one.replicas[0]) for one in mine):
         return []
@@ -88,6 +91,11 @@ def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
 def _norm(
     one: RankSeen, ranks: Sequence[RankSeen], times: float, sigmas: float, steps: Sequence[int], when: str, sure: bool
 ) -> Finding:
+    """Return the finding for a rank with gradients of another size.
+
+    :param times: its norm over that of the others; `sigmas`: the same in units of the spread.
+    :param when: in which steps, as text.
+    """
     others = listed([other for other in ranks if other is not one])
     return Finding(
         kind="rank-outlier",
@@ -105,7 +113,11 @@ def _norm(
 
 
 def _since(away: Sequence[float], own: Sequence[float]) -> int | None:
-    """Return the first step from which a rank is far from the others in all steps, and was not before."""
+    """Return the position from which on a rank is far from the others in all steps, and was not before; ``None`` if
+    none.
+
+    :param away: by step, how far the logarithm of its norm is from that of the others; `own`: the logarithm itself.
+    """
     for at in range(MIN_STEPS // 2, len(away) - MIN_STEPS // 2 + 1):
         before, after = away[:at], away[at:]
         usual = median(before)
@@ -118,6 +130,7 @@ def _since(away: Sequence[float], own: Sequence[float]) -> int | None:
 
 
 def _width(values: Sequence[float]) -> float:
+    """Return the spread of `values`, but at least ``MIN_SPREAD``."""
     return max(MIN_SPREAD, _spread(values))
 
 
@@ -128,7 +141,7 @@ def _backward(one: RankSeen) -> tuple[FindingSite, ...]:
 
 
 def _same(one: Replicas, other: Replicas) -> bool:
-    """Return whether both ranks compute full gradients of the same parameters, to be reduced later.
+    """Return whether both ranks compute full gradients of the same parameters, which are reduced later.
 
     Data-parallel training or the script reduces them. Shards of a parameter may differ in shape.
     """
@@ -140,7 +153,7 @@ def _same(one: Replicas, other: Replicas) -> bool:
 
 
 def _reduced(one: Replicas, other: Replicas) -> bool:
-    """Return whether the gradients were equal when an optimizer stepped."""
+    """Return whether the gradients of two ranks were equal whenever an optimizer stepped."""
     theirs = {(s.step, s.optimizer): s for s in other.states}
     pairs = [(s, theirs[key]) for s in one.states if (key := (s.step, s.optimizer)) in theirs]
     return bool(pairs) and all(s.gradients == o.gradients and any(s.gradients) for s, o in pairs)
@@ -153,7 +166,11 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _slow(ranks: Sequence[RankSeen]) -> list[Finding]:
-    """Compare when each rank arrived at the collectives that all of them called: the last one holds up the others."""
+    """Return the finding for a rank that arrives last at nearly all collectives and so holds up the others; empty if
+    none.
+
+    Only for ranks on one machine, whose clocks agree.
+    """
     if len({one.machine for one in ranks}) > 1:  # clocks of several machines are not compared
         return []
     came = [_arrivals(one) for one in ranks]
@@ -176,12 +193,16 @@ def _slow(ranks: Sequence[RankSeen]) -> list[Finding]:
 
 
 def _arrivals(seen: RankSeen) -> Mapping[tuple[str, int], float]:
+    """Return when a rank called each collective operation, by group and number."""
     return {(group, first + i): at for group, first, times in seen.arrivals for i, at in enumerate(times) if at > 0}
 
 
 def _rounds(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the intervals in which the others waited; overlapping ones are merged, since collectives of one backward
-    are called together.
+    """Return the intervals in which the others waited; overlapping ones are merged.
+
+    Collectives of one backward are called together.
+
+    :param spans: for each collective, when the last of the others arrived and when the rank itself did.
     """
     found: list[tuple[float, float]] = []
     for begin, end in spans:
@@ -195,7 +216,7 @@ def _rounds(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _all_rounds(came: Sequence[Mapping[tuple[str, int], float]], common: Sequence[tuple[str, int]]) -> int:
-    """Return the number of rounds if each rank were as late as the last."""
+    """Return the number of intervals in which any rank waited for any other."""
     spans = [(min(one[key] for one in came), max(one[key] for one in came)) for key in common]
     return len(_rounds(spans))
 
@@ -203,6 +224,10 @@ def _all_rounds(came: Sequence[Mapping[tuple[str, int], float]], common: Sequenc
 def _late(
     one: RankSeen, ranks: Sequence[RankSeen], rounds: Sequence[tuple[float, float]], usual: float, share: float
 ) -> Finding:
+    """Return the finding for a rank for which the others wait.
+
+    :param usual: the median wait in seconds; `share`: the part of the run's time that the others waited.
+    """
     others = listed([other for other in ranks if other is not one])
     site = _place(one, rounds)
     return Finding(
@@ -220,7 +245,7 @@ def _late(
 
 
 def _place(seen: RankSeen, rounds: Sequence[tuple[float, float]]) -> Site | None:
-    """Return the line where the rank was most often seen while the others waited."""
+    """Return the line at which the rank was most often seen while the others waited; ``None`` if it never was."""
     there: Counter[Site] = Counter()
     for begin, end in rounds:
         there.update({site for at, site in seen.trail if begin <= at <= end})

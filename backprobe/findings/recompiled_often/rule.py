@@ -27,6 +27,7 @@ MIN_RECOMPILED_STEPS = 4
     )
 )
 def recompiled(trace: Trace) -> list[Finding]:
+    """Report functions that `torch.compile` compiled again in many steps, or for which it met its limit and gave up."""
     often = (
         one for one in trace.compiled if one.limit or len({r.step for r in one.recompiled}) >= MIN_RECOMPILED_STEPS
     )
@@ -34,6 +35,7 @@ def recompiled(trace: Trace) -> list[Finding]:
 
 
 def _finding(one: CompiledRegion) -> Finding:
+    """Return the finding for one compiled function, with the line whose guard failed most often."""
     line = Counter(r.site for r in one.recompiled).most_common(1)[0][0]
     same = [r for r in one.recompiled if r.site == line]
     last = same[-1]
@@ -63,6 +65,7 @@ def _finding(one: CompiledRegion) -> Finding:
 
 
 def _advice(last: Recompiled) -> str:
+    """Return advice by the guard that failed last: varying shapes, or a Python value that was taken for a constant."""
     if "size mismatch" in last.guard or "stride mismatch" in last.guard or ".size()" in last.guard:
         return (
             "Its inputs have other shapes each time: mark what varies with torch._dynamo.mark_dynamic, give "

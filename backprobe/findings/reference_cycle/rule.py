@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     )
 )
 def cycles(trace: Trace) -> list[Finding]:
+    """Report backward calls with `create_graph=True` after which parameters and their gradients keep each
+    other alive.
+    """
     return [
         Finding(
             kind="reference-cycle",

@@ -30,7 +30,7 @@ def last_recorded(trace: Trace, count: int) -> list[list[BackwardCall]]:
 
 
 def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
-    """Return for each node the nodes that pass gradients to it, and by which of their edges."""
+    """Return for each node, by index, the nodes that pass gradients to it, each with the number of their edge to it."""
     into: dict[int, list[tuple[int, int]]] = {}
     for run in call.nodes:
         for k, edge in enumerate(run.node.edges):
@@ -40,14 +40,15 @@ def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
 
 
 def learned(trace: Trace) -> list[Parameter]:
-    """Return the parameters that had a non-zero gradient."""
+    """Return the trainable, non-empty parameters that had a non-zero gradient in some call."""
     return [p for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)]
 
 
 def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
-    """Return the parameters that learned before `cut` and that no call of the last steps reached.
+    """Return the parameters of `cut` that learned before and that no call of the last steps reached.
 
-    Nested calls, as of a reentrant checkpoint, count too.
+    Nested calls, as of a reentrant checkpoint, count too. Empty if `cut` came after the first of these steps, or if
+    there are too few.
     """
     steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][-AT_THE_END:]
     if len(steps) < AT_THE_END or steps[0].index < cut.step:
@@ -75,7 +76,10 @@ def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]
 
 
 def _gave_none(call: BackwardCall, node: int, into: Mapping[int, Sequence[tuple[int, int]]]) -> list[NodeRun]:
-    """Return the nodes upstream of `node` that received a gradient and returned none on the path to it."""
+    """Return the nodes upstream of `node` in the backward that received a gradient and returned none on the path to it.
+
+    :param into: for each node, the nodes that pass gradients to it, from ``feeders``.
+    """
     waiting, seen, found = [node], {node}, []
     for index in waiting:  # grows as we go
         for above, k in into.get(index, ()):
@@ -91,7 +95,7 @@ def _gave_none(call: BackwardCall, node: int, into: Mapping[int, Sequence[tuple[
 def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
     """Return custom functions that, in all of the last steps, returned no gradient for parameters that learned before.
 
-    Each comes with these parameters and the first of the calls.
+    Each comes as its node, the names of these parameters, and the first of the calls.
     """
     names = {p.name for p in learned(trace)}
     steps = last_recorded(trace, AT_THE_END) if names else []

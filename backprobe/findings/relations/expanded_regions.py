@@ -26,12 +26,15 @@ class Opened:
         return self.of(self._trace.backwards)
 
     def of(self, calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
+        """Yield the calls, those with re-executed compiled regions with the nodes inside these regions."""
         for call in calls:
             regions = self._regions.get(call.index)
             yield opened(call, regions) if regions else call
 
     def comparable(self) -> Iterator[BackwardCall]:
-        """Yield the calls, without those whose regions were not expanded if those of other calls were."""
+        """Yield all calls with expanded regions; if any call has one, leave out those whose regions are not
+        expanded.
+        """
         for call in self._trace.backwards:
             regions = self._regions.get(call.index)
             if regions:
@@ -40,12 +43,12 @@ class Opened:
                 yield call
 
     def last(self, count: int) -> list[BackwardCall]:
-        """Return the last calls that have expanded regions."""
+        """Return the last `count` calls that have expanded regions."""
         last = sorted(self._regions)[-count:]
         return [*self.of(call for call in self._trace.backwards if call.index in last)] if last else []
 
     def sure(self, step: int | None) -> bool:
-        """Return whether the expanded regions of `step` show exactly what ran there."""
+        """Return whether all expanded regions of `step` show exactly what ran there; also if it has none."""
         indices = {call.index for call in self._trace.backwards if call.step == step} if self._regions else set()
         return all(one.sure for i in indices for one in self._regions.get(i, ()))
 
@@ -75,7 +78,12 @@ def opened(call: BackwardCall, regions: Iterable[RegionRun]) -> BackwardCall:
 
 
 def _placed(edge: tuple[int, int] | None, base: int, outer: Node) -> tuple[int, int] | None:
-    """Return the edge of the call's graph that corresponds to an edge inside a region."""
+    """Return the edge in the call's graph for an edge inside a region; ``None`` if there is none.
+
+    :param edge: a node of the region and its input; negative nodes number the edges of the region's own node.
+    :param base: the index of the region's first node in the call.
+    :param outer: the region's own node.
+    """
     if edge is None or edge[0] >= 0:
         return None if edge is None else (base + edge[0], edge[1])
     way = -1 - edge[0]

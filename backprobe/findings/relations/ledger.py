@@ -13,7 +13,7 @@ MIN_PERIODS, MIN_SHARE = 3, 0.5
 
 @dataclass(frozen=True)
 class Book:
-    """The rows of one optimizer."""
+    """The rows of the ledger of one optimizer."""
 
     optimizer: LedgerOptimizer
     rows: tuple[LedgerRow, ...]
@@ -24,7 +24,8 @@ class Book:
         return frozenset(name for row in self.rows for name in row.parameters)
 
     def habits(self, predicate: Callable[[LedgerRow], bool], least: int = MIN_PERIODS) -> list[LedgerRow]:
-        """Return the rows that satisfy `predicate`, only for parameters for which this became the rule.
+        """Return the rows that satisfy `predicate`, with only those parameters for which this is the rule and not an
+        exception.
 
         That is so from `least` periods on, if they are at least half of the parameter's periods since the first.
         """
@@ -34,6 +35,9 @@ class Book:
         return [replace(row, parameters=names) for row, names in rows if names]
 
     def _is_habit(self, name: str, matching: Sequence[LedgerRow], least: int) -> bool:
+        """Return whether a parameter has enough periods in `matching`, also relative to its other periods since the
+        first.
+        """
         mine = [row for row in matching if name in row.parameters]
         count, first = sum(row.periods for row in mine), min(row.first for row in mine)
         others = (row for row in self.rows if name in row.parameters and row not in mine)
@@ -42,7 +46,7 @@ class Book:
 
 
 def books(facts: Facts) -> Iterator[Book]:
-    """Yield the books of all optimizers."""
+    """Yield for each optimizer its rows of the ledger."""
     rows: dict[int, list[LedgerRow]] = {}
     for row in facts.of(LedgerRow):
         rows.setdefault(row.optimizer, []).append(row)

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 def without_own_backward(trace: Trace, found: Iterable[Finding]) -> list[Finding]:
-    """Return the findings whose main site is not in such a forward: `backward-never-called` explains the others."""
+    """Return the findings whose main site is outside the forward of modules that define their own `backward`.
+
+    `backward-never-called` explains the others.
+    """
     known = trace.facts.of(ModuleBackward)
     return [one for one in found if not any(_is_in_forward(one, seen) for seen in known)]
 
 
 def _is_in_forward(found: Finding, seen: ModuleBackward) -> bool:
+    """Return whether the main site of a finding is within the lines of the forward of such a module."""
     site = found.sites[0].site if found.sites else None
     return site is not None and site.file == seen.defined.file and seen.forward[0] <= site.line <= seen.forward[1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def common_module(paths: Sequence[str], share: float = 1.0) -> str:
-    """Return the deepest module that contains at least `share` of `paths`, and more than half of them."""
+    """Return the deepest module that contains at least `share` of `paths`; empty if there is none."""
     count: Counter[str] = Counter()
     for path in paths:
         parts = path.split(".")

@@ -19,7 +19,7 @@ KEYS: dict[str, Callable[[SavedBytes], str]] = {
 
 
 def bytes_by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[str, int]:
-    """Return the bytes by key, the largest first."""
+    """Return the sum of the bytes of `rows` for each value of `key`, the largest first."""
     found: Counter[str] = Counter()
     for row in rows:
         found[key(row)] += row.bytes
@@ -27,7 +27,9 @@ def bytes_by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> di
 
 
 def table(found: dict[str, int]) -> dict[str, int]:
-    """Return the first rows and the sum of the rest, so that the table adds up to the total."""
+    """Return the first ``MAX_ROWS`` rows and, under ``(rest)``, the sum of the others, so that the total stays the
+    same.
+    """
     first = dict(list(found.items())[:MAX_ROWS])
     rest = sum(found.values()) - sum(first.values())
     return {**first, "(rest)": rest} if rest else first

@@ -29,7 +29,11 @@ def input_of(call: BackwardCall, run: NodeRun, number: int = 0) -> NodeRun | Non
 
 
 def source_of(call: BackwardCall, run: NodeRun, number: int = 0) -> NodeRun | None:
-    """Return the node that computed the values of an input, behind those that pass them on."""
+    """Return the node that computed the values of an input, behind nodes that only pass them on; ``None`` if it has no
+    graph.
+
+    :param number: the input's number among the node's edges.
+    """
     source = input_of(call, run, number)
     while source is not None and passes_values(source):
         source = input_of(call, source)
@@ -51,7 +55,7 @@ def is_log_softmax(call: BackwardCall, run: NodeRun) -> bool:
 
 
 def with_new_graphs(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
-    """Yield the calls of which no earlier one has the same nodes: steps share them."""
+    """Yield the calls whose graph no earlier call has: steps share the nodes of equal graphs."""
     known: dict[int, Node] = {}
     for call in calls:
         if not len(call.nodes):
@@ -63,7 +67,7 @@ def with_new_graphs(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
 
 
 def first_of(calls: Iterable[BackwardCall], operation: str, step: int) -> tuple[BackwardCall | None, NodeRun | None]:
-    """Return the first node of an operation from `step` on, behind its call.
+    """Return the first node of an operation from `step` on, and its call before it; ``None`` for both if there is none.
 
     :param operation: the name of its row in the table of operators.
     """

@@ -34,10 +34,12 @@ _ADVICE = {
     silenced_by=(GRADIENTS_INVALID, "grad-mode-disabled"),
 )
 def samples_without_gradient(trace: Trace) -> list[Finding]:
+    """Report samples that the loss uses and through which no gradient reaches the parameters of their distribution."""
     return [_finding(seen) for seen in trace.facts.of(SampleWithoutGradient)]
 
 
 def _finding(seen: SampleWithoutGradient) -> Finding:
+    """Return the finding for one line that draws samples without a graph."""
     names = seen.parameters
     such_as = "parameters such as " if len(names) > MAX_SHOWN else ""
     trained = f"{such_as}{listed(names[:MAX_SHOWN])}" if names else "its distribution"

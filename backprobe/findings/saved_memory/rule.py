@@ -37,6 +37,7 @@ _HOLDER_PHRASES = {
     topic=Topic("memory", "who keeps the bytes for backward"),
 )
 def saved_memory(trace: Trace) -> list[Finding]:
+    """Return the finding that lists the bytes saved for backward; empty if none were measured."""
     rows = [r for r in trace.facts.of(SavedBytes) if r.bytes]
     if not rows:
         return []
@@ -76,6 +77,10 @@ def saved_memory(trace: Trace) -> list[Finding]:
 
 
 def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
+    """Return the title: the total bytes, the operation that saves most, and the bytes that would be held anyway.
+
+    :param own: rows of tensors that only the graph holds; `held`: bytes of the others, by who else holds them.
+    """
     anyway = ", ".join(f"{size(count)} {_HOLDER_PHRASES.get(holder, holder)}" for holder, count in held.items())
     if not own:
         return f"what is kept for backward is held anyway: {anyway}"
@@ -85,6 +90,7 @@ def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
 
 
 def _graph(memory: SavedMemory) -> dict[str, object]:
+    """Return the evidence about the whole graph: its size, unmeasured tensors, and what checkpoints would save."""
     unknown = [{"what": u.what, "count": u.count, "why": u.why} for u in memory.unknown]
     return {
         "backward": memory.backward,
@@ -109,7 +115,8 @@ def _graph(memory: SavedMemory) -> dict[str, object]:
 
 
 def checkpoints(memory: SavedMemory) -> list[list[SavedModule]]:
-    """Group modules worth checkpointing by class and depth (the ten blocks of a stack), the largest savings first.
+    """Return groups of modules worth checkpointing, by class and depth (the ten blocks of a stack), the largest saving
+    first.
 
     Modules whose checkpoint would recompute nearly everything at once are left out: a module that holds nearly all
     saved bytes, and one whose parts, in a larger group, save nearly as much.
@@ -124,6 +131,7 @@ def checkpoints(memory: SavedMemory) -> list[list[SavedModule]]:
 
 
 def _saves(group: list[SavedModule]) -> int:
+    """Return the bytes that checkpointing all modules of a group would save."""
     return sum(m.saves for m in group)
 
 
@@ -138,6 +146,9 @@ def _finer(parts: list[SavedModule], group: list[SavedModule]) -> bool:
 
 
 def _advice(memory: SavedMemory | None, total: int) -> str:
+    """Return advice: which modules to checkpoint and what this would save of `total` bytes, or other ways to save
+    memory.
+    """
     groups = checkpoints(memory) if memory is not None else []
     narrower = "Or compute what is kept in a smaller type, or move it (backprobe.offload)."
     unknown = sum(u.count for u in memory.unknown) if memory is not None else 0

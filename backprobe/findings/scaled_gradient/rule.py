@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     silences=("exploding-gradient", "update-too-large", "loss-spike", "divergence-ahead"),
 )
 def scaled_gradients(trace: Trace) -> list[Finding]:
+    """Report optimizers that step with gradients from which the factor of a `GradScaler` was not divided out."""
     return [_finding(seen, trace) for seen in trace.facts.of(ScaledGradients)]
 
 
 def _finding(seen: ScaledGradients, trace: Trace) -> Finding:
+    """Return the finding for one optimizer; an error if a later loss is not finite."""
     losses = (row.loss for row in trace.step_rows(seen.step) if row.loss is not None)
     return Finding(
         kind="scaled-gradient-used",

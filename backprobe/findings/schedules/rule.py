@@ -58,6 +58,7 @@ MAX_LEFTOVER_SHARE, MIN_LEFTOVER_STEPS = 0.01, 50
     )
 )
 def never_stepped(trace: Trace) -> list[Finding]:
+    """Report schedulers whose `step()` is never called in a run of many steps."""
     stepped = {one.made: one.stepped for one in trace.facts.of(LedgerOptimizer)}
     return [
         Finding(
@@ -97,10 +98,14 @@ def never_stepped(trace: Trace) -> list[Finding]:
     )
 )
 def of_unused_optimizer(trace: Trace) -> list[Finding]:
+    """Report schedulers of an optimizer that does not step, while another optimizer trains the same parameters."""
     return [_of_other(one) for one in trace.facts.of(ScheduleOfOther) if one.calls >= MIN_IDLE_CALLS]
 
 
 def _of_other(seen: ScheduleOfOther) -> Finding:
+    """Return the finding for one such scheduler; information if its optimizer stepped before and the other is of
+    another class.
+    """
     stops = "steps no more" if seen.done else "never steps"
     a_second = f"a second {seen.other}" if seen.other == seen.optimizer else seen.other
     return Finding(
@@ -134,6 +139,7 @@ def _of_other(seen: ScheduleOfOther) -> Finding:
     )
 )
 def turns_back(trace: Trace) -> list[Finding]:
+    """Report `CosineAnnealingLR` schedulers that are stepped far beyond `T_max`, so that the rate rises again."""
     return [
         _turns_back(one)
         for one in trace.facts.of(ScheduleSeen)
@@ -142,6 +148,7 @@ def turns_back(trace: Trace) -> list[Finding]:
 
 
 def _turns_back(seen: ScheduleSeen) -> Finding:
+    """Return the finding for one such scheduler; only information if no loop over epochs counts to `T_max`."""
     turns = counted(seen.calls // (ONE_TURN * seen.period), "time")
     meant = "" if seen.epochs is None else "; a loop over epochs counts to T_max, and another one calls step()"
     return Finding(
@@ -174,6 +181,7 @@ def _turns_back(seen: ScheduleSeen) -> Finding:
     )
 )
 def too_slow(trace: Trace) -> list[Finding]:
+    """Report schedulers that are made to be stepped for each batch and are stepped once per epoch."""
     return [
         _too_slow(one)
         for one in trace.facts.of(ScheduleSeen)
@@ -184,18 +192,19 @@ def too_slow(trace: Trace) -> list[Finding]:
 
 
 def _is_made_for_batches(seen: ScheduleSeen) -> bool:
-    """Return whether a scheduler is made for as many steps as its optimizer has done, and has done few of them."""
+    """Return whether a scheduler's length is the number of its optimizer's steps, and it was stepped far less often."""
     has_done_few = 0 < MIN_STEPS_PER_CALL * seen.calls <= seen.length
     return has_done_few and abs(seen.length - seen.steps) <= LENGTH_TOLERANCE * seen.steps + 1
 
 
 def _stays_in_warmup(seen: ScheduleSeen) -> bool:
-    """Return whether the rate still rises at the end of the run, and is far below the one that is scaled."""
+    """Return whether the rate still rises at the end of the run, far below the rate that the warm-up is to reach."""
     is_rising = seen.calls >= MIN_WARMUP_CALLS and seen.rate < seen.last == seen.highest
     return is_rising and seen.last < MAX_WARMUP_SHARE * seen.base
 
 
 def _too_slow(seen: ScheduleSeen) -> Finding:
+    """Return the finding for one scheduler that is stepped less often than its settings require."""
     if _is_made_for_batches(seen):
         made_for = f"is made for {seen.length:,} steps, and is stepped {counted(seen.calls, 'time')}"
         rate = f"the rate goes from {number(seen.rate)} to {number(seen.last)} only"
@@ -237,10 +246,14 @@ def _too_slow(seen: ScheduleSeen) -> Finding:
     silences=("learning-rate-zero",),
 )
 def wrong_direction(trace: Trace) -> list[Finding]:
+    """Report `ReduceLROnPlateau` schedulers that cut the rate although their metric improves, since `mode` is the wrong
+    one.
+    """
     return [_wrong_direction(one) for one in trace.facts.of(PlateauMetric) if _is_wrong(one, trace)]
 
 
 def _is_wrong(seen: PlateauMetric, trace: Trace) -> bool:
+    """Return whether a metric moves against its `mode` while the training loss falls, and the rate was cut for that."""
     early = seen.best_at <= max(1, int(EARLY_SHARE * seen.calls))
     if seen.calls < MIN_METRICS or not early or not seen.last_rate < seen.rate or seen.direction in ("?", seen.mode):
         return False
@@ -252,7 +265,10 @@ def _is_wrong(seen: PlateauMetric, trace: Trace) -> bool:
 
 
 def _looks_wrong(seen: PlateauMetric, gain: float, trace: Trace) -> bool:
-    """Return whether the values alone show an accuracy to minimize, or a loss to maximize."""
+    """Return whether the values of a metric alone show an accuracy that is minimised, or a loss that is maximised.
+
+    :param gain: by how much the metric moved against its `mode`.
+    """
     if seen.mode == "max":
         return seen.lowest >= 0 and seen.highest > 1 and gain >= MIN_FALL * seen.first
     rows = (row.loss for row in trace.step_rows(max(0, seen.step - 1)) if row.loss is not None)
@@ -262,6 +278,7 @@ def _looks_wrong(seen: PlateauMetric, gain: float, trace: Trace) -> bool:
 
 
 def _wrong_direction(seen: PlateauMetric) -> Finding:
+    """Return the finding for one scheduler with the wrong `mode`."""
     other = "max" if seen.mode == "min" else "min"
     moves = "rises" if seen.mode == "min" else "falls"
 
@@ -298,6 +315,9 @@ def _wrong_direction(seen: PlateauMetric) -> Finding:
     )
 )
 def not_resumed(trace: Trace) -> list[Finding]:
+    """Report schedules that begin again although the optimizer's state was loaded, and rates left over from a loaded
+    state.
+    """
     restarted = [
         _not_resumed(one)
         for one in trace.facts.of(ScheduleRestarted)
@@ -317,6 +337,7 @@ def not_resumed(trace: Trace) -> list[Finding]:
 
 
 def _loaded(seen: LoadedRate) -> Finding:
+    """Return the finding for an optimizer that stays at the tiny rate with which an earlier schedule ended."""
     sites = sites_of(("cause", seen.loaded), ("optimizer", seen.made))
     return Finding(
         kind="schedule-not-resumed",
@@ -339,6 +360,9 @@ def _loaded(seen: LoadedRate) -> Finding:
 
 
 def _not_resumed(seen: ScheduleRestarted) -> Finding:
+    """Return the finding for a scheduler that begins at its step 0 again; only information if the rate does
+    not jump.
+    """
     after = f"after {counted(seen.done, 'step')} of an earlier run" if seen.done > 0 else "an earlier run"
     jumps = seen.highest >= JUMP * seen.loaded
     effect = f": the rate jumps back to {number(seen.highest)}" if jumps else ""

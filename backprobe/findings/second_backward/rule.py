@@ -22,6 +22,11 @@ from ..rules import WRONG, Kind, Question, rule, sites_of
     invalidates_gradients=True,
 )
 def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
+    """Return the finding for a backward call that failed because it reached a graph that an earlier call had freed.
+
+    Either two losses share the freed part, or the same graph is run twice, or a tensor of an earlier step was used in a
+    new graph: then the line where it enters and the one that carries it on are named.
+    """
     reuse, raised = call.reuse, call.raised
     if reuse is None or raised is None or raised.node is None:
         return []

@@ -35,7 +35,7 @@ MIN_CALLS = 2
     silenced_by=(GRADIENTS_INVALID,),
 )
 def second_derivative_zero(trace: Trace) -> list[Finding]:
-    """Report lines all of whose derivatives of derivatives are zero, and go through a piecewise linear activation."""
+    """Report lines whose second derivatives are zero in all calls because of a piecewise linear activation."""
     first: dict[Site | None, BackwardCall] = {}
     counts: Counter[Site | None] = Counter()
     others: set[Site | None] = set()
@@ -57,11 +57,12 @@ def _is_flat(run: NodeRun) -> bool:
 
 
 def _norms(run: NodeRun) -> list[float]:
+    """Return the known norms of the gradients that a node received."""
     return [stat.norm for stat in run.grad_outputs if stat is not None and stat.norm is not None]
 
 
 def _gives_zeros(call: BackwardCall) -> bool:
-    """Return whether all gradients that a call returns are zero, although it began with others."""
+    """Return whether all gradients that a call returns are zero, although some inside it are not."""
     ran = {run.node.index for run in call.nodes if _norms(run)}
     last = [
         run
@@ -73,6 +74,10 @@ def _gives_zeros(call: BackwardCall) -> bool:
 
 
 def _finding(first: BackwardCall, count: int) -> Finding:
+    """Return the finding for a line that differentiates twice.
+
+    :param first: its first call; `count`: the number of its calls.
+    """
     kinds = {_PIECEWISE_LINEAR[canonical(run.name)] for run in first.nodes if _is_flat(run)}
     runs = list({(run.module, run.site): run for run in first.nodes if canonical(run.name) in kinds}.values())
     modules = tuple(dict.fromkeys(run.module for run in runs if run.module))

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     )
 )
 def silent_broadcasts(trace: Trace) -> list[Finding]:
-    """Report all lines in one finding, the first to run as its main site: one wrong shape reaches several lines."""
+    """Report operations that pair each element of the batch with all others, on the way to a loss.
+
+    All lines are in one finding, the first to run as its main site: one wrong shape reaches several lines.
+    """
     seen = trace.facts.of(SilentBroadcast)
     if not seen:
         return []
@@ -47,4 +50,5 @@ def silent_broadcasts(trace: Trace) -> list[Finding]:
 
 
 def _text(shape: tuple[int, ...]) -> str:
+    """Return a shape in Python's notation, such as ``(8, 1)``."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
 )
 def silent_mutations(trace: Trace) -> list[Finding]:
+    """Report saved tensors that were changed through `.data`, NumPy or running statistics without autograd noticing."""
     found = []
     for seen in trace.facts.of(SilentWrite):
         statistics = seen.op in ("batch_norm", "instance_norm")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     silenced_by=("parameter-not-in-optimizer",),  # a parameter that was replaced keeps its last gradient
 )
 def stale_gradient(trace: Trace) -> list[Finding]:
+    """Report optimizers that use the same old gradient of a parameter in each step, since it was frozen or left out."""
     found = []
     for book in books(trace.facts):
         rows = [row for row in book.habits(_is_stale) if row.moved]
@@ -70,4 +71,5 @@ def stale_gradient(trace: Trace) -> list[Finding]:
 
 
 def _is_stale(row: LedgerRow) -> bool:
+    """Return whether the optimizer used a gradient again in a period in which no backward call gave one."""
     return row.events[-1].what == events.USED_AGAIN and not any(e.what in events.GIVING for e in row.events)

@@ -25,10 +25,12 @@ _COPY = "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k,
     )
 )
 def state_not_copied(trace: Trace) -> list[Finding]:
+    """Report state dicts that are loaded back without effect, as they share their tensors with the model."""
     return [_finding(seen) for seen in trace.facts.of(StateNotCopied)]
 
 
 def _finding(seen: StateNotCopied) -> Finding:
+    """Return the finding for one such load; its title says how the state came to share the tensors."""
     steps = counted(seen.steps, "step")
     if seen.own:
         title = (

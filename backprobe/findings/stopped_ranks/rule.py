@@ -46,7 +46,10 @@ MAX_CALLERS = 2
     silences=("rank-desync",),  # a rank that waits then waits for one that is gone
 )
 def failed(trace: Trace) -> list[Finding]:
-    """Report ranks that ended by themselves before the others, unless a finding of that rank explains it."""
+    """Report ranks that failed by themselves before the others, unless a finding of that rank explains it.
+
+    Not if everything was interrupted from outside, or if a rank that others wait for is reported instead.
+    """
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part") or (len([one for one in ranks if one.rank is not None]) < 2 and not missing(ranks)):
         return []
@@ -65,13 +68,14 @@ def _stopped(ranks: Sequence[RankSeen], error: str) -> bool:
 
     Then the starting script or several ranks were interrupted, and a launcher kills ranks that do not leave in time.
 
-    :param error: the error of the script that started them.
+    :param error: the error of the script that started the ranks.
     """
     interrupted = [one for one in ranks if one.error.startswith(INTERRUPTED)]
     return error.startswith(INTERRUPTED) or len(interrupted) > 1 or any(one.rank is None for one in interrupted)
 
 
 def _failed(seen: RankSeen) -> Finding:
+    """Return the finding for a rank that crashed, was killed, raised an error or exited."""
     killed = not seen.over and not seen.error
     if not seen.over and seen.error:
         how, role, site = f"crashed: {seen.error}", "raised", seen.raised
@@ -118,7 +122,11 @@ def _failed(seen: RankSeen) -> Finding:
     silences=("backward-error",),  # The error that a collective raised.
 )
 def desync(trace: Trace) -> list[Finding]:
-    """Report a collective operation that failed or never ended because not every rank called it."""
+    """Report a collective operation that failed or never ended because not every rank called it.
+
+    The finding names who waited where, where the missing rank was instead, the last operation that both called, and
+    branches that may have led it elsewhere.
+    """
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part"):  # This is one of several runs, alone.
         return []
@@ -176,7 +184,9 @@ def desync(trace: Trace) -> list[Finding]:
 
 
 def _step(found: Held) -> int | None:
-    """Return the step in which the ranks diverged: the missing rank may have gone on since, or be behind."""
+    """Return the step in which the ranks diverged; ``None`` if unknown. The missing rank may have gone on, or be
+    behind.
+    """
     if not found.others or found.others[0].step is not None:
         return found.others[0].step if found.others else None
     steps = [found.others[0].seen.step, *(seen.step for seen, _ in found.waiting if not seen.between)]
@@ -184,7 +194,7 @@ def _step(found: Held) -> int | None:
 
 
 def _turned(found: Held) -> Held:
-    """Swap the waiting and the missing rank if two ranks wait for each other and the order is unknown.
+    """Return `found` with the waiting and the missing rank swapped, if two ranks wait for each other in unknown order.
 
     The rank whose loop has a branch around its operation is taken as the missing one if the other's loop has none. A
     crash settles the order.

@@ -30,10 +30,12 @@ _TEXTS = {
     )
 )
 def targets_misaligned(trace: Trace) -> list[Finding]:
+    """Report losses over tokens whose targets are not the next tokens of the input, such as labels shifted twice."""
     return [_finding(trace, seen) for seen in trace.facts.of(MisalignedTargets)]
 
 
 def _finding(trace: Trace, seen: MisalignedTargets) -> Finding:
+    """Return the finding for one offset between tokens and targets, at the line of the loss."""
     call, loss = first_of(trace.backwards, "nll_loss", seen.step)
     what, why = _TEXTS.get(seen.offset, (f"the token {seen.offset} positions after it", "they were shifted too far"))
     at_loss = loss.site if loss else None

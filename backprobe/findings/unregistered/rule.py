@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
 )
 def unregistered(trace: Trace) -> list[Finding]:
+    """Report trainable tensors that the forward uses and `parameters()` does not list: one finding for each place."""
     found = []
     for stray in trace.facts.of(Stray):
         if stray.attribute:
@@ -136,12 +137,12 @@ _TITLE_AND_ADVICE = {
 
 
 def _module_of(parameters: Sequence[str]) -> str:
-    """Return the innermost module that contains all parameters."""
+    """Return the innermost module that contains all parameters; empty if there is none."""
     return common_module([name.rpartition(".")[0] for name in parameters])
 
 
 def _no_longer(seen: StoppedLearning) -> Finding:
-    """Report that, from some step on, the model no longer consists of the tensors that the optimizer holds."""
+    """Return the finding for an optimizer whose tensors the model replaced or removed during the run."""
     title, advice = _TITLE_AND_ADVICE[seen.reason]
     sites = (("optimizer", seen.site), ("failed", seen.failed))
     return Finding(
@@ -168,6 +169,7 @@ def _left_out(
     confidence: str = "certain",
     sites: Iterable[FindingSite] = (),
 ) -> Finding:
+    """Return a finding of the kind ``parameter-not-in-optimizer`` for parameters that an optimizer lacks."""
     return Finding(
         kind="parameter-not-in-optimizer",
         severity=severity,
@@ -182,7 +184,7 @@ def _left_out(
 
 
 def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Report parameters that were frozen when the optimizer was created from the others, and thawed later."""
+    """Return the finding for parameters that were frozen when the optimizer was created, and unfrozen later."""
     return _left_out(
         thawed,
         optimizer,
@@ -197,7 +199,10 @@ def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Report an optimizer whose tensors never got a gradient: the trained model is a copy, or another model."""
+    """Return the finding for an optimizer none of whose tensors ever got a gradient: it holds a copy, or another model.
+
+    :param idle: parameters that get gradients and that no optimizer holds; so in the functions below.
+    """
     return _left_out(
         idle,
         optimizer,
@@ -209,7 +214,7 @@ def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _all_frozen(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Report an optimizer all of whose tensors are frozen."""
+    """Return the finding for an optimizer all of whose tensors are frozen."""
     return _left_out(
         idle,
         optimizer,
@@ -223,7 +228,7 @@ def _all_frozen(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Report an empty parameter group: usually a generator of parameters that was exhausted before."""
+    """Return the finding for an empty parameter group: usually a generator of parameters that was exhausted before."""
     return _left_out(
         idle,
         optimizer,
@@ -238,7 +243,7 @@ def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Report a tensor given twice: it may stand in the place of a missing one."""
+    """Return the finding for an optimizer that was given a tensor twice, perhaps in the place of a missing one."""
     return _left_out(
         idle,
         optimizer,
@@ -252,10 +257,10 @@ def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
-    """Report parameters that the optimizer was not given, of a separate module or the last part of a trained model.
+    """Return the finding for parameters that the optimizer was not given; empty if this may be intended.
 
-    A separate module, such as a criterion with weights or a head, has no submodules and is in the same graphs as the
-    model.
+    They are all of a separate module, or of the last part of a trained model. A separate module, such as a criterion
+    with weights or a head, has no submodules and is in the same graphs as the model.
     """
     trained = {p.root for p in trace.parameters if p.trained}
     most = max((p.reached for p in trace.parameters if p.trained), default=0)
@@ -303,7 +308,7 @@ def _untrained_head(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
 
 
 def _missed(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
-    """Report an optimizer with several groups that holds most of a model, and misses parameters that get gradients."""
+    """Return the finding for an optimizer with several groups that holds most of a model and lacks some parameters."""
     held = {p.root for p in trace.parameters if p.trained}
     missed = [p for p in idle if p.root in held]
     kept = sum(bool(p.trained) for p in trace.parameters)

@@ -36,6 +36,7 @@ NARROW_DTYPES = ("bfloat16", "float16")
     silenced_by=("learning-rate-zero", "zero-grad"),
 )
 def update_rounds_away(trace: Trace) -> list[Finding]:
+    """Report parameters in 16 bits that never change, or mostly do not, because rounding swallows the updates."""
     found = []
     for book in books(trace.facts):
         kept = _kept(book)
@@ -58,6 +59,7 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
 
 
 def _finding(book: Book, names: tuple[str, ...], title: str, evidence: dict[str, object]) -> Finding:
+    """Return the finding for parameters of one optimizer, with their dtypes and the lines that cast them."""
     rows = [row for row in book.rows if not set(names).isdisjoint(row.parameters)]
     dtypes = sorted({row.dtype for row in rows if row.dtype})
     sites = tuple(dict.fromkeys(site for row in rows for site in row.cast_at))
@@ -85,9 +87,9 @@ def _finding(book: Book, names: tuple[str, ...], title: str, evidence: dict[str,
 
 
 def _mostly_lost(book: Book, measured: Sequence[LedgerChanges]) -> dict[str, float]:
-    """Return the parameters most of whose elements a step leaves as they are, with their median share.
+    """Return the parameters most of whose elements a step leaves unchanged, with the median share of such elements.
 
-    Only if these are most of the parameters in 16 bits of which enough steps were measured.
+    Empty unless these are most of the parameters in 16 bits of which enough steps were measured.
     """
     narrow = {name for row in book.rows if row.dtype in NARROW_DTYPES for name in row.parameters}
     shares = {}
@@ -100,7 +102,7 @@ def _mostly_lost(book: Book, measured: Sequence[LedgerChanges]) -> dict[str, flo
 
 
 def _kept(book: Book) -> dict[str, int]:
-    """Return the parameters that no compared step with a gradient has moved, with the number of these steps."""
+    """Return the parameters in 16 bits that no compared step with a gradient changed, with the number of such steps."""
     counts: dict[str, int] = {}
     moved: set[str] = set()
     for row in book.rows:

@@ -42,7 +42,11 @@ CONVERGED_SHARE = 0.05
     silenced_by=("learning-rate-zero", "plateau-wrong-direction", "update-rounds-away"),
 )
 def update_too_small(trace: Trace) -> list[Finding]:
-    """Report an optimizer all of whose updates are tiny; ``--check levels`` reports single weights instead."""
+    """Report optimizers all of whose updates are tiny relative to the weights, in the whole run or since a schedule's
+    end.
+
+    ``--check levels`` reports single weights instead.
+    """
     seen, steps = trace.facts.of(TinyUpdates), max(numbers_of(trace.steps), default=0) + 1
     if not seen or steps < MIN_STEPS or "levels" in trace.facts.asked:
         return []
@@ -65,13 +69,17 @@ def update_too_small(trace: Trace) -> list[Finding]:
 
 
 def _fell(trace: Trace) -> bool:
-    """Return whether the loss in the last known steps is below that in the first."""
+    """Return whether the loss fell noticeably between the first and the last known steps."""
     losses = loss_ends(trace)
     return losses is not None and losses.last < losses.first - (1 - FALLEN_SHARE) * abs(losses.first)
 
 
 def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Finding]:
-    """Return findings for optimizers whose rate a schedule has reduced until no matrix moves."""
+    """Return findings for optimizers whose rate a schedule has reduced until no matrix moves.
+
+    :param tiny: the parameters whose updates became tiny at some step.
+    :param steps: the number of steps of the run.
+    """
     schedules = [one for one in trace.facts.of(ScheduleSeen) if one.calls and one.low_since is not None]
     losses = loss_ends(trace, parts=10)
     if losses is not None and 0 <= losses.last < CONVERGED_SHARE * losses.first:
@@ -94,10 +102,12 @@ def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Fi
 
 
 def _identity(book: Book) -> tuple[str, Site | None]:
+    """Return the name of a book's optimizer and the line that made it."""
     return book.optimizer.name, book.optimizer.made
 
 
 def _finding_of_schedule(by: ScheduleSeen, updates: Sequence[TinyUpdates], since: int, steps: int) -> Finding:
+    """Return the finding for a schedule (`by`) because of which no matrix moves from step `since` on."""
     largest = max(one.largest for one in updates)
     return Finding(
         kind="update-too-small",
@@ -146,6 +156,10 @@ def _clipping_of(trace: Trace, book: Book) -> UselessClipping | None:
 
 
 def _finding(book: Book, updates: Sequence[TinyUpdates], clipping: UselessClipping | None) -> Finding:
+    """Return the finding for an optimizer all of whose updates are tiny.
+
+    :param clipping: the call that leaves next to nothing of its gradients, if one does.
+    """
     names, optimizer = tuple(one.parameter for one in updates), book.optimizer
     largest, steps = max(one.largest for one in updates), min(one.steps for one in updates)
     share = clipping.bound / clipping.norm if clipping is not None and clipping.norm else None

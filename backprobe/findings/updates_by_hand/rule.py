@@ -32,6 +32,7 @@ MIN_HIGHER_SHARE = 0.9
     )
 )
 def update_climbs(trace: Trace) -> list[Finding]:
+    """Report updates by hand that add the gradient instead of subtracting it, if the loss rises over the run."""
     losses = [row.loss for row in trace.step_rows() if row.loss is not None and row.calls]
     quarter = len(losses) // 4
     first, last = losses[:quarter], losses[len(losses) - quarter :]
@@ -50,6 +51,10 @@ def _rises(first: Sequence[float], last: Sequence[float]) -> bool:
 
 
 def _finding(seen: ClimbingUpdates, names: tuple[str, ...], first: float, last: float) -> Finding:
+    """Return the finding for one line that updates weights.
+
+    :param first: the mean loss of the first quarter of the steps; `last`: of the last quarter.
+    """
     return Finding(
         kind="update-climbs",
         severity="warning",

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     )
 )
 def weight_overwritten(trace: Trace) -> list[Finding]:
+    """Report weights that the script changes between two backward calls and that the optimizer then updates
+    as changed.
+    """
     found = []
     for book in books(trace.facts):
         rows = book.habits(_is_perturbed)

@@ -28,6 +28,10 @@ COMPARED_STEPS = 5
     )
 )
 def weights_put_back(trace: Trace) -> list[Finding]:
+    """Report weights that are replaced between steps by earlier ones or an average, so that training is lost.
+
+    Not if the loss is mostly better afterwards, as when a script takes bad steps back.
+    """
     found = []
     for seen in trace.facts.of(WeightsPutBack):
         losses = _losses_around(trace, seen)
@@ -37,6 +41,10 @@ def weights_put_back(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: WeightsPutBack, losses: list[tuple[float, float]]) -> Finding:
+    """Return the finding for one optimizer whose weights are replaced.
+
+    :param losses: the median loss before and after each replacement, as far as known.
+    """
     apart = counted(seen.lost, "step")
     if seen.how == "same":
         title = (
@@ -85,13 +93,14 @@ def _finding(seen: WeightsPutBack, losses: list[tuple[float, float]]) -> Finding
 
 
 def _origin(seen: WeightsPutBack) -> str:
+    """Return from which step the weights are that replace the trained ones, in words."""
     if seen.since == 0:
         return "those of the beginning"
     return f"those of step {seen.since}" if 0 < seen.since < seen.step else "the same earlier ones"
 
 
 def _losses_around(trace: Trace, seen: WeightsPutBack) -> list[tuple[float, float]]:
-    """Return the losses before and after each replacement, as far as they are known."""
+    """Return the median losses before and after each replacement, as far as they are known."""
     wanted = {step + i for step in seen.replaced for i in range(-COMPARED_STEPS, COMPARED_STEPS)}
     losses = {row.index: row.loss for row in trace.step_rows() if row.index in wanted and row.loss is not None}
     found = []

@@ -21,6 +21,9 @@ from ..rules import WRONG, Kind, Question, rule, sites_of
     invalidates_gradients=True,
 )
 def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
+    """Return the finding for a custom function whose backward returned gradients of a wrong shape or number in this
+    call.
+    """
     raised = call.raised
     if raised is None or not any(text in raised.text for text in (WRONG_SHAPE, WRONG_NUMBER)):
         return []

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     topic=Topic("compiled", "compiled regions against their operations, one by one and in float64"),
 )
 def wrong_regions(trace: Trace) -> list[Finding]:
+    """Report compiled regions whose result or gradients differ from those of their operations run one by one."""
     return [_region(seen) for seen in trace.facts.of(CompiledWrong)]
 
 
 def _region(seen: CompiledWrong) -> Finding:
+    """Return the finding for one region, with the first operation that differs if it is known."""
     what = "the gradients" if seen.what == "backward" else "the result"
     where = f" from {seen.op} on" if seen.op is not None else ""
     far = "not finite where that of its operations is" if seen.off == math.inf else f"off by {number(seen.off)}"

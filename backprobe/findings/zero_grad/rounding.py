@@ -67,10 +67,14 @@ def rounding(trace: Trace) -> list[Finding]:
 
 
 def _key(one: _Cancelled) -> tuple[str, object, str]:
+    """Return the place of a cancellation, to recognise it in other calls: node and line of the giver, node where it
+    meets.
+    """
     return one.above.name, one.above.site, one.node.name
 
 
 def _cancelled(call: BackwardCall) -> list[_Cancelled]:
+    """Return the nodes of a call at which several gradients meet and add up to almost nothing."""
     into, found = feeders(call), []
     for run in call.nodes:
         above = into.get(run.node.index, ())
@@ -89,7 +93,7 @@ def _cancelled(call: BackwardCall) -> list[_Cancelled]:
 
 
 def _starved(call: BackwardCall, one: _Cancelled) -> list[str]:
-    """Return the parameters before the node whose gradients are as small as rounding errors."""
+    """Return the parameters below the node whose gradients are as small as rounding errors."""
     stack, seen, names = [one.node.node.index], {one.node.node.index}, []
     for index in stack:  # grows as we go
         run = call.nodes[index]
@@ -104,6 +108,7 @@ def _starved(call: BackwardCall, one: _Cancelled) -> list[str]:
 
 
 def _finding(one: _Cancelled, names: list[str], call: BackwardCall) -> Finding:
+    """Return the finding for parameters that get only rounding errors because of one cancellation."""
     op = one.above.node.op or one.above.name
     return Finding(
         kind="zero-grad",

@@ -49,12 +49,15 @@ MIN_FIRST_CALLS = 3
     silenced_by=(GRADIENTS_INVALID,),
 )
 def zero_grads(trace: Trace) -> list[Finding]:
-    """Report one finding for each op whose backward returns zeros, and that no method should have replaced."""
+    """Report parameters whose gradients are exactly zero, one finding for each operation that makes the zeros.
+
+    Leaves out findings in the forward of a module with its own `backward`, which `backward-never-called` explains.
+    """
     return without_own_backward(trace, _zero_grads(trace))
 
 
 def _zero_grads(trace: Trace) -> list[Finding]:
-    """Return one finding for each op whose backward returns zeros.
+    """Return one finding for each operation whose backward returns zeros to parameters that never had another gradient.
 
     A weight of zero stops the gradient too, but only until it is trained itself (low-rank adapters, zero-initialised
     gates): it counts only after three steps of zeros.
@@ -92,7 +95,7 @@ def _zero_grads(trace: Trace) -> list[Finding]:
 
 
 def _died(trace: Trace) -> list[Finding]:
-    """Report parameters that learned, and got exact zeros in all of the last calls.
+    """Return findings for parameters that learned, and got exact zeros in all of the last calls.
 
     Either some did while others went on learning, because of an operation that is flat at its input or of a custom
     function's backward. Or all of them did although the loss is not zero: in nearly all of the last calls, or in half
@@ -172,15 +175,15 @@ def _operator_of(run: NodeRun) -> OpInfo:
 
 
 def _leaves_out(run: NodeRun) -> bool:
-    """Return whether the node returns zeros for inputs that do not affect its result."""
+    """Return whether the node's operation drops inputs, such as by a mask: they get zeros as their gradient."""
     return info(run.name).drops_inputs
 
 
 def _last_empty(trace: Trace, names: set[str]) -> list[list[BackwardCall]]:
-    """Return the calls of the last recorded steps if a loss of zero gave no gradient in any of them, and the loss was
-    zero in all other steps since the first of them too.
+    """Return the calls of the last recorded steps in all of which a loss of zero gave no gradient; empty otherwise.
 
-    The losses of the steps that are not recorded are known, so that fewer recorded steps do.
+    The loss must be zero in all other steps since the first of them too. The losses of steps that are not recorded are
+    known, so fewer recorded steps suffice.
     """
     latest = latest_recorded(trace, 2 * AT_THE_END)
     empty = [*takewhile(lambda calls: all(_empty(call, names) for call in calls), latest)][::-1]
@@ -191,8 +194,8 @@ def _last_empty(trace: Trace, names: set[str]) -> list[list[BackwardCall]]:
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
-    """Return, by call and in order, those of `names` whose gradient is zero in it and in all later calls, not
-    before.
+    """Return, by call and in order, those of `names` whose gradient is zero in it and in all later calls,
+    not before.
     """
     rest, since = set(names), dict[str, BackwardCall]()
     calls = (c for step in reversed(trace.steps) for c in reversed(step.backwards) if c.inside is None and len(c.nodes))
@@ -211,16 +214,17 @@ def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]
 
 
 def _all_zero(call: BackwardCall, names: set[str]) -> bool:
-    """Return whether a non-zero loss gave no gradient."""
+    """Return whether a non-zero loss gave all parameters `names` gradients of zero."""
     return all(root.value for root in call.roots) and not any(_norms(call, names).values())
 
 
 def _empty(call: BackwardCall, names: set[str]) -> bool:
-    """Return whether a loss of zero gave no gradient."""
+    """Return whether a loss of zero gave all parameters `names` gradients of zero."""
     return _is_zero(call) and not any(_norms(call, names).values())
 
 
 def _is_zero(call: BackwardCall) -> bool:
+    """Return whether the loss of a call is zero."""
     return bool(call.roots) and all(root.value == 0 for root in call.roots)
 
 
@@ -231,20 +235,24 @@ def _at_first(
     so: Callable[[BackwardCall, set[str]], bool],
     count: int = 2 * AT_THE_END,
 ) -> bool:
-    """Return whether `so` held in one of the first recorded calls, or too few calls are known `before`."""
+    """Return whether `so` held in one of the first recorded calls; also true if too few calls are known to say.
+
+    :param before: the index of the call before which they must be.
+    """
     calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
     first = [*islice(calls, count)]
     return len(first) < MIN_FIRST_CALLS or any(so(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
-    """Return the norms of the parameters' gradients."""
+    """Return the norms of the gradients of the parameters `names` in a call; those that got none are left out."""
     return {str(r.parameter): g.norm for r in call.nodes if r.parameter in names for g in r.grad_outputs[:1] if g}
 
 
 def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:
-    """Merge a layer that gets only zeros in the forward into the op that produced them: its weight's gradient is zero
-    too.
+    """Merge layers that get only zeros in the forward into the operation that produced these, in place.
+
+    The gradient of such a layer's weight is zero too.
     """
     makers = {run.node.index: key for key, (run, _, _) in groups.items()}
     for key, (run, names, call) in list(groups.items()):
@@ -258,7 +266,9 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
 
 
 def _merge_lines(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:
-    """Merge what the same op in the same line does in several modules, as in the layers of a model: it is one cause."""
+    """Merge groups of one operation and line in several modules, as in the layers of a model, in place: it is one
+    cause.
+    """
     first: dict[tuple[str, Site], _Key] = {}
     for key in list(groups):
         name, site, _ = key
@@ -279,8 +289,8 @@ def _zero_weights(trace: Trace, names: Sequence[str], call: BackwardCall) -> lis
 
 
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
-    """Return (parameter, node, passed) for nodes that got a gradient and returned zeros on the path to a dead
-    parameter.
+    """Return (parameter, node, passed) for nodes that got a gradient and returned zeros on the path to a parameter of
+    `dead`.
 
     ``passed`` is whether the node passed a gradient on to a leaf. If the outputs of several nodes add up to zero, the
     node is the one of them that ran first.
@@ -318,7 +328,9 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
 
 
 def _cancels(run: NodeRun) -> bool:
-    """Return whether the node returned non-zero gradients that cancel with those of other nodes."""
+    """Return whether the node returned only non-zero gradients, so that zeros arise where they meet those of other
+    nodes.
+    """
     given = [g for edge, g in zip(run.node.edges, run.grad_inputs, strict=False) if edge is not None]
     return bool(given) and all(g is not None and g.norm for g in given)
 
@@ -361,6 +373,7 @@ def _adds(run: NodeRun, k: int) -> bool:
 
 
 def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
+    """Return whether a node passed a non-zero gradient to a parameter, directly or through nodes with one input."""
     for k, edge in enumerate(run.node.edges):
         stat = run.grad_inputs[k] if k < len(run.grad_inputs) else None
         if edge is None or stat is None or not stat.norm:
@@ -374,7 +387,10 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
 
 
 def _finding(run: NodeRun, names: list[str], call: BackwardCall, zeros: Sequence[Parameter] = ()) -> Finding:
-    """:param zeros: the parameters, if all of them are zero themselves."""
+    """Return the finding for a node that turns gradients into zeros, or around which they cancel.
+
+    :param zeros: the parameters, if all of them are zero themselves.
+    """
     op = run.node.op or run.name
     operator, cancels = info(run.name), _cancels(run)
     flat, rounds = operator.zero_derivative and not operator.is_fill, operator.casts
