@@ -27,7 +27,9 @@ def key_given(frames: Frames, key: str) -> Site | None:
 
 
 def scheduler_stepped(frames: Frames) -> Site | None:
-    """Return the first line of the user's code that calls ``step`` of a learning rate scheduler."""
+    """Return the likeliest line of the user's code that calls ``step`` of a learning rate scheduler;
+    ``None`` if none.
+    """
     files = frames.users_files()
     read = list(indexes(files, "step", "LR", "Scheduler", "OnPlateau", "WarmRestarts", "lr_scheduler"))
     made = {
@@ -55,7 +57,7 @@ def scheduler_stepped(frames: Frames) -> Site | None:
 
 
 def scheduler_made(frames: Frames, class_name: str = "") -> Site | None:
-    """Return the only line of the user's code that makes a learning rate scheduler.
+    """Return the line of the user's code that makes a learning rate scheduler; ``None`` unless there is exactly one.
 
     :param class_name: the class of the scheduler; if no line names it, any class or function that makes one counts.
     """
@@ -76,11 +78,13 @@ def _prepares_schedule(name: str) -> bool:
 
 
 def _calls_assigned(index: SourceIndex, variable: Reference) -> list[ast.Call]:
+    """Return the calls whose results are assigned to a variable or attribute."""
     writes = index.writes_by_reference.get(variable, ())
     return [write.value for write in writes if write.how == "assign" and isinstance(write.value, ast.Call)]
 
 
 def _schedules(index: SourceIndex, func: ast.AST) -> bool:
+    """Return whether a call of `func` makes a scheduler, judged by its name or the module ``lr_scheduler``."""
     names = (last_name(one) for one in index.walk(func))
     return last_name(func).endswith(("LR", "Scheduler", "OnPlateau", "WarmRestarts")) or "lr_scheduler" in names
 
@@ -124,10 +128,10 @@ def reads_attribute(site: Site, name: str) -> bool:
 
 
 def container_fill_near(site: Site) -> Site | None:
-    """Return the first line near `site` that adds to a container which the statement at `site` reads.
+    """Return the first line in the function of `site` that adds to a container which the statement at `site` reads.
 
-    The line is in the same function. A condition around the statement may read the container too: ``cache[i] = k``
-    beside ``if i in cache: k = torch.cat([cache[i], k])``.
+    A condition around the statement may read the container too: ``cache[i] = k`` beside ``if i in cache: k =
+    torch.cat([cache[i], k])``. ``None`` if there is no such line.
     """
     index = index_of(site.file)
     function = index.function_at(site.line, site.function)
@@ -203,13 +207,18 @@ def _keys(target: ast.AST) -> Iterator[str]:
 
 
 def _holder(index: SourceIndex, name: str, code: Any) -> Scope | None:
-    """Return the scope that holds the variable `name` of the function with this code, if the file has it."""
+    """Return the scope that owns the variable `name` in the function with this code; ``None`` if the file does not have
+    it.
+    """
     function = index.function_of(code) if code is not None and code.co_filename == index.file else None
     return function.holder(name) if function is not None else None
 
 
 def _reason(index: SourceIndex, found: Reference | None, name: str, holder: Scope | None) -> Reason | None:
-    """Return why `found` may be the variable `name` of `holder`; if there is no holder, an attribute of this name."""
+    """Return why `found` may be the variable `name` of the scope `holder`; ``None`` if it cannot be.
+
+    Without a holder, `name` may be an attribute or a variable of any scope.
+    """
     if found is None or found.name != name:
         return None
     if found.is_attribute:
@@ -227,13 +236,15 @@ def _reason(index: SourceIndex, found: Reference | None, name: str, holder: Scop
 
 
 def _is_parameter(found: Reference) -> bool:
+    """Return whether a variable is a parameter of its function."""
     return found.owner is not None and any(isinstance(one, ast.arg) for one in found.owner.bound.get(found.name, ()))
 
 
 def writes_to(frames: Frames, path: str) -> list[Site]:
     """Return the user's lines, outside of ``__init__``, that write in place to the tensor at `path` in a model.
 
-    Lines that name its owner too (``x.codebook.weight[i] = ...``) are preferred to those with the last name alone.
+    If some lines name the owner of the tensor too (``x.codebook.weight[i] = ...``), only these are returned; otherwise
+    those with its last name alone.
     """
     last, found = path.rpartition(".")[2], []
     for index in indexes(frames.users_files(), last):
@@ -257,7 +268,7 @@ def writes_to(frames: Frames, path: str) -> list[Site]:
 def assigned_in(frames: Frames, name: str, code: CodeType | None = None) -> Site | None:
     """Return the first line, outside of ``__init__``, that assigns more than numbers to an attribute `name`.
 
-    If `code` is given, the line assigns to a variable of its function.
+    :param code: if given, `name` is a variable of the function with this code instead.
     """
     for index in indexes(frames.users_files() if code is None else (code.co_filename,), name):
         holder = _holder(index, name, code)
@@ -294,7 +305,9 @@ def _assigned(index: SourceIndex) -> Iterator[tuple[Write, Reference]]:
 
 
 def requires_grad_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST | None]]:
-    """Yield the places that set ``requires_grad``, each with the value."""
+    """Yield the nodes of a file that set ``requires_grad``, each with the value; ``None`` for a call without an
+    argument.
+    """
     for call in index.of(ast.Call):
         if last_name(call.func) == "requires_grad_":
             yield call, next(iter(arguments_of(call)), None)
@@ -324,6 +337,7 @@ def thawing(frames: Frames) -> list[Site]:
 
 
 def _requires_grad_lines(frames: Frames, sets: Callable[[ast.AST | None], bool]) -> list[Site]:
+    """Return the lines of the user's code that set ``requires_grad`` to a value for which `sets` is true."""
     found = []
     for index in indexes(frames.users_files(), "requires_grad"):
         nodes = [node for node, value in requires_grad_values(index) if sets(value)]
@@ -334,7 +348,7 @@ def _requires_grad_lines(frames: Frames, sets: Callable[[ast.AST | None], bool])
 def attribute_disabled(frames: Frames, name: str, owner: str) -> list[Site]:
     """Return the lines of the user's code that assign False to the attribute `name` of an object.
 
-    Lines where the object is called `owner` are preferred to all others. Assignments to ``self`` are left out: the
+    If in some lines the object is called `owner`, only these are returned. Assignments to ``self`` are left out: the
     class may read its own attribute.
     """
     named, found = [], []
@@ -352,7 +366,9 @@ def attribute_disabled(frames: Frames, name: str, owner: str) -> list[Site]:
 
 
 def gives(site: Site, name: str, variable: bool = False) -> bool:
-    """Return whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
+    """Return whether the statement at `site` assigns to an attribute `name`; if `variable`, to a variable
+    of that name.
+    """
     index = index_of(site.file)
     return any(
         target.name == name and target.is_attribute is not variable
@@ -372,7 +388,9 @@ _BARE = frozenset(
 
 
 def _is_bare(value: ast.AST | None) -> bool:
-    """Return whether the expression `value` has no graph, as far as the source shows."""
+    """Return whether the value of an expression has no graph, as far as the source shows: constants, ``x.item()`` and
+    such.
+    """
     if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
         return all(_is_bare(one) for one in value.elts)
     if isinstance(value, ast.Call):

@@ -43,8 +43,10 @@ class StandIns:
         self.made: dict[tuple[int, int], tuple[Caller, CodeType]] = {}
 
     def of(self, frame: Any) -> Caller:
-        """Return a function that calls ``func(*args, **kwargs)``, given the three, from the current place of
+        """Return a function that calls ``func(*args, **kwargs)``, given the three, as if from the current line of
         `frame`.
+
+        Each place gets one such function (a stand-in), which is kept.
         """
         code = frame.f_code
         if code is code_objects.HANDLE_TORCH_FUNCTION:  # for a function written in Python: its caller is two frames up
@@ -57,6 +59,7 @@ class StandIns:
         return made[0] if made is not None else self._make(frame, key)
 
     def _make(self, frame: FrameType, key: tuple[int, int]) -> Caller:
+        """Make and keep the stand-in for a place; a plain call if the globals of `frame` do not belong to a module."""
         if len(self.made) > self._limit:
             self.made.clear()
         names: dict[str, object] = frame.f_globals

@@ -27,7 +27,7 @@ class MethodCall(NamedTuple):
 
 
 def calls_of_method(frames: Frames, method: str) -> list[MethodCall]:
-    """Return the calls ``x.method(...)`` in the user's code."""
+    """Return all calls ``x.method(...)`` in the user's code, whatever ``x`` is."""
     found = []
     for index in indexes(frames.users_files(), method):
         for call in index.of(ast.Call):
@@ -48,7 +48,7 @@ def constructions(frames: Frames, class_name: str) -> list[Site]:
 
 
 def names_given_to(frames: Frames, keywords: Collection[str]) -> list[str]:
-    """Return the variables, and attributes without their objects, that the user's code passes as one of `keywords`.
+    """Return the names of variables and attributes that the user's code passes as one of the arguments `keywords`.
 
     Keys of a dictionary count as keywords: such a dictionary is often unpacked in a call.
     """
@@ -99,9 +99,12 @@ def checkpointing_lines(frames: Frames) -> list[Site]:
 
 
 def functions_called(index: SourceIndex, call: ast.Call, files: list[str]) -> list[Function]:
-    """Return the functions, methods, and forwards of modules, in the user's code, that `call` may run.
+    """Return the user's functions, methods and forwards of modules that `call` may run, each with the index of its
+    file.
 
     If only the name speaks for them, return the first.
+
+    :param files: the user's files.
     """
     found = ranked(_called(index, call, files))
     if found and found[0].reason in (Reason.NAME, Reason.PARAMETER):
@@ -110,9 +113,11 @@ def functions_called(index: SourceIndex, call: ast.Call, files: list[str]) -> li
 
 
 def calls_of(index: SourceIndex, function: Scope, files: list[str]) -> list[tuple[SourceIndex, ast.Call]]:
-    """Return the calls in the user's code that may run `function`.
+    """Return the calls in the user's code that may run `function`, each with the index of its file.
 
     The forward of a module is called through the variables and attributes that hold an instance of its class.
+
+    :param files: the user's files.
     """
     names, owner = {function.name}, function.owner
     if owner is not None and function.name == "__init__":
@@ -147,6 +152,7 @@ def _is_of_library(index: SourceIndex, func: ast.expr, files: list[str]) -> bool
 
 
 def _called(index: SourceIndex, call: ast.Call, files: list[str]) -> Iterator[Candidate[Function]]:
+    """Yield the user's functions that a call may run, each with the reason to think so."""
     func, name = call.func, last_name(call.func)
     if isinstance(func, ast.Name):
         bound = index.holder(func).bound.get(name, [])
@@ -176,7 +182,7 @@ def _called(index: SourceIndex, call: ast.Call, files: list[str]) -> Iterator[Ca
 
 
 def _functions_bound(index: SourceIndex, node: ast.AST, files: list[str]) -> Iterator[Function]:
-    """Yield the functions that a call of a variable runs, from one of the nodes that bind it."""
+    """Yield the functions that a call of a variable runs, if `node` is what binds the variable."""
     value = index.values.get(node)
     if isinstance(node, FUNCTIONS):
         yield index, index.opened[node]
@@ -190,7 +196,7 @@ def _functions_bound(index: SourceIndex, node: ast.AST, files: list[str]) -> Ite
 
 
 def _classes_of(index: SourceIndex, value: ast.AST, files: list[str]) -> list[Function]:
-    """Return the classes of the instances that `value` is made of: ``Net()``, or the items of ``self.blocks``."""
+    """Return the classes of the instances that `value` may be made of: ``Net()``, or the items of ``self.blocks``."""
     found: list[Function] = []
     stack, seen = [value], set[ast.AST]()
     while stack and len(seen) < MAX_VALUES:
@@ -206,12 +212,12 @@ def _classes_of(index: SourceIndex, value: ast.AST, files: list[str]) -> list[Fu
 
 
 def _bound(index: SourceIndex, node: ast.AST | None) -> list[ast.AST]:
-    """Return the nodes that bind a variable."""
+    """Return the nodes that bind a variable, such as assignments and definitions; empty for other expressions."""
     return index.holder(node).bound.get(node.id, []) if isinstance(node, ast.Name) else []
 
 
 def _assigned(index: SourceIndex, node: ast.AST) -> list[ast.AST]:
-    """Return the values of a variable, or of an attribute of ``self``."""
+    """Return the values that are assigned to a variable, or to an attribute of ``self``."""
     if isinstance(node, ast.Attribute):
         attribute = index.reference(node)
         owned = attribute is not None and attribute.owner is not None
@@ -221,7 +227,7 @@ def _assigned(index: SourceIndex, node: ast.AST) -> list[ast.AST]:
 
 
 def _classes(name: str, files: list[str]) -> list[Function]:
-    """Return the classes called `name`."""
+    """Return the user's classes called `name`."""
     return [
         (index, index.opened[node])
         for index in (indexes(files, name) if name else ())
@@ -233,7 +239,11 @@ def _classes(name: str, files: list[str]) -> list[Function]:
 def _members(
     index: SourceIndex, cls: Scope, name: str, files: list[str], inherited: bool = False
 ) -> Iterator[Function]:
-    """Yield the methods that ``object.name()`` runs for an object of `cls`, or the forward of its attribute."""
+    """Yield the methods that ``object.name()`` runs for an object of `cls`, or the forward of its attribute of that
+    name.
+
+    :param inherited: only those of base classes, as for ``super().name()``.
+    """
     left, seen = [(index, cls)], set[Scope]()
     while left:
         where, owner = left.pop(0)
@@ -252,23 +262,28 @@ def _members(
 
 
 def _methods(index: SourceIndex, cls: Scope, *names: str) -> Iterator[Function]:
+    """Return the methods of a class with one of `names`, defined in the class itself."""
     nodes = (node for name in names for node in cls.bound.get(name, ()))
     return ((index, index.opened[node]) for node in nodes if isinstance(node, FUNCTIONS))
 
 
 def _forwards(index: SourceIndex, value: ast.AST, files: list[str]) -> Iterator[Function]:
-    """Yield the forwards of the modules that `value` is made of."""
+    """Yield the forwards of the modules that `value` may be made of."""
     for where, cls in _classes_of(index, value, files):
         yield from _methods(where, cls, "forward", "__call__")
 
 
 def _data_methods(index: SourceIndex, cls: Scope) -> list[Function]:
-    """Return the method that gives the data of a dataset."""
+    """Return the method of a class that gives the data of a dataset, ``__getitem__`` or else ``__iter__``; empty if
+    none.
+    """
     return [*_methods(index, cls, "__getitem__", "__iter__")][:1]
 
 
 def _named(name: str, files: list[str], is_method: bool) -> Iterator[Function]:
-    """Yield the functions and datasets called `name`."""
+    """Yield the user's functions called `name`, or its methods if `is_method`, and the data methods of classes called
+    so.
+    """
     for index in indexes(files, name):
         for node in index.of(*FUNCTIONS, ast.ClassDef):
             if node.name != name:

@@ -28,7 +28,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[T]):
-    """A possible answer of a query.
+    """A possible answer of a query, with the reason for it.
 
     :ivar preference: orders candidates before their reason does: the number of wishes of the caller that it fulfils.
     :ivar rank: orders candidates with the same reason, lowest first; candidates of equal rank keep their source order.
@@ -45,7 +45,7 @@ class Candidate(Generic[T]):
 
 
 def ranked(candidates: Iterable[Candidate[T]]) -> list[Candidate[T]]:
-    """Return candidates of different answers, the likeliest first."""
+    """Return the candidates, the likeliest first; of several with the same answer only the best."""
     best: dict[T, Candidate[T]] = {}
     for one in sorted(candidates, key=lambda one: one.score, reverse=True):  # stable
         best.setdefault(one.answer, one)
@@ -58,6 +58,6 @@ def best(candidates: Iterable[Candidate[T]]) -> T | None:
 
 
 def likeliest(candidates: Iterable[Candidate[T]]) -> list[T]:
-    """Return the answers for which as much speaks as for the best one."""
+    """Return the answers whose score equals that of the best one; empty if there are no candidates."""
     found = ranked(candidates)
     return [one.answer for one in found if one.score == found[0].score]

@@ -45,6 +45,7 @@ def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
 
 
 def _in_order(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Return sites sorted by file and line."""
     return tuple(sorted(sites, key=lambda one: (one.file, one.line)))
 
 
@@ -86,7 +87,9 @@ def branch_conditions(frames: Frames, site: Site) -> tuple[Site, ...]:
 
 
 def condition_of(site: Site) -> Site | None:
-    """Return the line of the condition of a `continue`, `break` or `return` at `site`, if it is on another line."""
+    """Return the line of the condition of a `continue`, `break` or `return` at `site`; ``None`` if it is
+    the same line.
+    """
     index = index_of(site.file)
     for jump in reversed([node for node in index.by_line.get(site.line, ()) if isinstance(node, _JUMPS)]):
         condition = next((node for node in index.around(jump) if isinstance(node, _CONDITIONS)), None)
@@ -108,7 +111,9 @@ def nonfinite_checks(frames: Frames) -> tuple[Site, ...]:
 
 
 def loop_of(site: Site) -> Site | None:
-    """Return the innermost `for` around a line that assigns variables which the line reads."""
+    """Return the line of the innermost `for` around `site` that assigns variables which the line reads; ``None`` if
+    none.
+    """
     index = index_of(site.file)
     found = _feeding(index, index.function_at(site.line, site.function), site.line)
     return index.site(found[-1]) if found else None
@@ -132,6 +137,7 @@ def _ways(index: SourceIndex, function: Scope, line: int) -> Iterator[Site]:
 
 
 def _is_conditional(index: SourceIndex, node: ast.AST) -> bool:
+    """Return whether a node is inside an `if`, `except` or `case` of its function."""
     return any(isinstance(one, _CONDITIONS) for one in index.around(node))
 
 
@@ -169,6 +175,9 @@ def _deciding(index: SourceIndex, function: Scope, test: ast.AST, line: int) -> 
 
 
 def _calling_lines(frames: Frames, index: SourceIndex, function: Scope) -> list[tuple[SourceIndex, Scope, int]]:
+    """Return the calls in the user's code that may run a function: the index of the file, the calling function, the
+    line.
+    """
     if function is index.module:
         return []
     owner = function.owner

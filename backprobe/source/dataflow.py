@@ -35,8 +35,9 @@ _Step = tuple[SourceIndex, Scope, list[ast.AST], int, int]
 
 
 def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | None:
-    """Return the line that may have produced the non-finite input of `site`: the nearest call of a function with
-    singularities.
+    """Return the line that may have made the input of `site` non-finite: the nearest with an operation that can.
+
+    Such are divisions, logarithms and others that are non-finite for some finite input. ``None`` if none is found.
 
     :param variable: the variable of the function of `site` that is known to be non-finite.
     """
@@ -86,7 +87,7 @@ def is_singular(site: Site) -> bool:
 
 
 def _level(node: ast.AST) -> int | None:
-    """Return how likely `node` produces a non-finite value: 0 for likely, ``None`` for unlikely."""
+    """Return how likely an expression gives a non-finite value: 0 is the likeliest; ``None`` if it hardly does."""
     if isinstance(node, ast.BinOp):
         constant = isinstance(node.right, ast.Constant) or _name(node.right) in ("len", "size", "numel", "shape")
         if isinstance(node.op, ast.Div) and not constant:
@@ -119,9 +120,9 @@ def _statements_at(index: SourceIndex, function: Scope, line: int) -> list[ast.A
 
 
 def _last_assigned(index: SourceIndex, function: Scope, variable: Reference, before: int) -> list[tuple[ast.AST, int]]:
-    """Return the last value assigned to a variable before a line, in the function or else around it.
+    """Return the last value assigned to a variable before a line, in the function or else around it, with its line.
 
-    If there is none, return the last of all, from the previous loop iteration.
+    If there is none, return the last of all, from the previous loop iteration. Empty if nothing assigns it.
     """
     writes = index.writes_by_reference.get(variable, [])
     at = bisect_left(writes, before, key=lambda write: write.line)
@@ -133,6 +134,7 @@ def _last_assigned(index: SourceIndex, function: Scope, variable: Reference, bef
 
 
 def _given(write: Write) -> ast.AST:
+    """Return the expression that a write gives to its target: for ``+=`` the whole statement."""
     return write.node if write.how == "augment" or write.value is None else write.value
 
 
@@ -148,7 +150,7 @@ def _attribute_values(index: SourceIndex, attribute: Reference, depth: int) -> I
 
 
 def _arguments(index: SourceIndex, function: Scope, name: str, files: list[str], depth: int) -> Iterator[_Step]:
-    """Yield the arguments for the parameter `name` at the calls of `function`."""
+    """Yield the arguments that calls of `function` in the user's code give for its parameter `name`."""
     parameters, bound = function.parameters, function.bound.get(name, ())
     if not isinstance(function.node, FUNCTIONS) or not any(isinstance(one, ast.arg) for one in bound):
         return

@@ -32,7 +32,10 @@ _READ_ALL_VARIABLES = frozenset({"locals", "vars", "eval", "exec"})
 def defined_at(owners: list[Owner], name: str) -> Site | None:
     """Return the line that assigned the parameter `name` of the last of `owners`.
 
-    If there is none, return the line that assigned the innermost owner in the user's code.
+    If there is none in the user's code, return the line that assigned the module which holds it, or the one around
+    that.
+
+    :param owners: the classes of the modules around it, outermost first, each with its name in its parent.
     """
     target = name
     for cls, own_name in reversed(owners):
@@ -45,7 +48,9 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
 
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
-    """Return the line ``self.name = ...`` in a method of `cls`, or ``name = ...`` in the class itself."""
+    """Return the line ``self.name = ...`` in a method of `cls`, or ``name = ...`` in the class itself; ``None`` if
+    none.
+    """
     return best(_assignments(cls, name))
 
 
@@ -56,6 +61,12 @@ def given(cls: type, name: str) -> Site | None:
 
 
 def _assignments(cls: type, name: str, no_placeholder: bool = False) -> list[Candidate[Site]]:
+    """Return the lines that may assign ``self.name`` of a class, as candidates.
+
+    A line that computes the name of the attribute when it runs counts only if it is the only candidate.
+
+    :param no_placeholder: prefer lines that assign more than ``None`` or an empty container.
+    """
     found, computed = list[Candidate[Site]](), list[Candidate[Site]]()
     for index, method in _methods(cls):
         for write in index.writes_in(method.node):
@@ -148,6 +159,7 @@ def _constructing_methods(cls: type) -> frozenset[str]:
         called.setdefault(method.name, set()).update(reads)
 
     def reached(name: str) -> set[str]:
+        """Return the methods that the method `name` calls, directly or not, and itself."""
         found, left = {name}, [name]
         while left:
             new = (called.get(left.pop(), set()) & called.keys()) - found
@@ -175,7 +187,9 @@ def _uses(cls: type, name: str) -> Iterator[tuple[SourceIndex, Scope, list[ast.A
 
 @lru_cache(4096)
 def used(cls: type, name: str) -> Site | None:
-    """Return the first line that reads ``self.name`` in a method of `cls`, other than its constructing methods."""
+    """Return the first line that reads ``self.name`` in a method of `cls`, other than those that construct
+    an instance.
+    """
     return next((index.site(min(uses, key=_line)) for index, _, uses in _uses(cls, name)), None)
 
 
@@ -195,8 +209,8 @@ def filled_at(cls: type, name: str) -> Site | None:
 def choices(cls: type, name: str) -> list[Site]:
     """Return the lines in a method of `cls` that decide whether ``self.name`` is used, and its first use.
 
-    Constructing methods do not count. The lines are conditions around the use, or statements before it that leave the
-    function or loop.
+    Methods that construct an instance do not count. The lines are conditions around the use, or statements before it
+    that leave the function or loop.
     """
     for index, method, uses in _uses(cls, name):
         last, found = max(map(_line, uses)), dict[int, ast.AST]()
@@ -216,6 +230,7 @@ def choices(cls: type, name: str) -> list[Site]:
 
 
 def _line(node: ast.AST) -> int:
+    """Return the line on which a node begins."""
     return int(node.lineno)  # type: ignore[attr-defined]
 
 
@@ -239,6 +254,7 @@ def replaced_at(frames: Frames, attribute: str, owner: type | None = None) -> Si
 
 
 def _root(node: ast.AST) -> ast.AST:
+    """Return ``x`` for ``x.a[0].b``."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node
@@ -272,7 +288,10 @@ def _is_read(index: SourceIndex, name: ast.Name) -> bool:
 
 
 def returns_at(function: object) -> Site | None:
-    """Return the line of the first ``return`` in a custom function's backward; of its outermost block."""
+    """Return the line of the first ``return`` in a custom function's backward, if possible one outside of inner blocks.
+
+    If the source cannot be read, the line of the ``def``; ``None`` if there is no backward.
+    """
     code = backward_code(function)
     if code is None:
         return None
@@ -305,7 +324,7 @@ def state_written(function: type[torch.autograd.Function]) -> Site | None:
 
 
 def exits_of(code: CodeType, only_subtracting: bool = False) -> list[Site]:
-    """Return the lines at which a function returns. The returns in its outermost block come first.
+    """Return the lines at which a function returns or yields; those in its outermost block come first.
 
     :param only_subtracting: if some return a difference or a negated value, the others are left out.
     """
@@ -321,7 +340,8 @@ def exits_of(code: CodeType, only_subtracting: bool = False) -> list[Site]:
 
 
 def result_of(function: object) -> Site | None:
-    """Return the line of a hook that changes a gradient: one that writes to a ``.grad``, writes in place, or returns.
+    """Return the line of a hook that changes a gradient: the first that writes to a ``.grad`` or in place, or else
+    returns.
 
     :param function: the function, or its code. A function that is not written in Python has no lines.
     """
@@ -350,8 +370,9 @@ def _writes_argument(write: Write, scope: Scope) -> bool:
 
 
 def zeroes(function: Any) -> Site | None:
-    """Return the line of a gradient's hook that sets elements to zero: the first that assigns to a part of a tensor, or
-    multiplies; if there is none, the line of ``result_of``.
+    """Return the line of a gradient's hook that sets elements to zero.
+
+    It is the first that assigns to a part of a tensor, or multiplies; if there is none, the line of ``result_of``.
     """
     while isinstance(function, partial):
         function = function.func

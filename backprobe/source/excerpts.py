@@ -57,6 +57,7 @@ def sources(frames: Frames, seen: object = (), mode: str = "lines", most: int = 
 
 
 def _has(text: list[str], site: Site) -> bool:
+    """Return whether the file still has the recorded text at the line of `site`."""
     return not site.text or (0 < site.line <= len(text) and text[site.line - 1].strip() == site.text)
 
 
@@ -74,7 +75,7 @@ def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple
 
 
 def _functions(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield first and last line of the function that `code` is, and of its nested functions."""
+    """Yield first and last line of the function that `code` is, and of all functions nested in it."""
     stack = [code]
     while stack:
         one = stack.pop()
@@ -84,6 +85,7 @@ def _functions(code: CodeType) -> Iterator[tuple[int, int]]:
 
 
 def _last_line(code: CodeType) -> int:
+    """Return the last line of code, including functions nested in it."""
     last, stack = code.co_firstlineno, [code]
     while stack:
         one = stack.pop()

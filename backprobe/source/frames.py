@@ -60,10 +60,12 @@ def _attribute(module: object, name: str) -> Any:
 
 
 def _watched() -> bool:
+    """Return whether a profiler or debugger that is written in Python is active."""
     return _is_python(sys.getprofile()) or _is_python(sys.gettrace())
 
 
 def _is_python(hook: object) -> bool:
+    """Return whether a callable is written in Python."""
     return hasattr(hook, "__code__") or hasattr(type(hook).__call__, "__code__")
 
 
@@ -86,6 +88,7 @@ class Frames:
         self._lines: dict[CodeLocation, Site] = {}
 
     def is_user(self, code: CodeType) -> bool:
+        """Return whether a code object is the user's; the answer is kept."""
         known = self.known.get(id(code))
         if known is None:
             if len(self._codes) > 100_000:  # code is made anew all the time, as by exec
@@ -138,7 +141,7 @@ class Frames:
         return not any(path.startswith(os.path.realpath(folder) + os.sep) for folder in folders)
 
     def first(self, frame: FrameType | None) -> Any:
-        """Return the innermost user frame at or above `frame`."""
+        """Return the innermost frame of the user's code at or above `frame`; ``None`` if there is none."""
         known = self.known
         while frame is not None:
             code = frame.f_code
@@ -151,12 +154,14 @@ class Frames:
         return None
 
     def spot(self, frame: FrameType | None) -> CodeLocation | None:
-        """Return the innermost user place at or above `frame`."""
+        """Return the place (code, instruction) of the innermost user frame at or above `frame`; ``None`` if there is
+        none.
+        """
         frame = self.first(frame)
         return None if frame is None else (frame.f_code, frame.f_lasti)
 
     def generated(self, frame: FrameType) -> CodeLocation | None:
-        """Return the user's place from which FX generated the code of `frame`; ``None`` if unknown.
+        """Return the user's place from which FX generated the code that `frame` runs; ``None`` if unknown.
 
         Used for a compiled region that is run op by op.
         """
@@ -170,7 +175,9 @@ class Frames:
         return known[1]
 
     def spot_of_op(self, frame: FrameType) -> CodeLocation | None:
-        """Return the place as ``spot`` does, for an op that `frame` calls, which may be generated code."""
+        """Return the user's place for an op that `frame` calls; if the frame runs generated code, the place that it
+        came from.
+        """
         made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         return made or self.spot(frame)
 
@@ -196,6 +203,7 @@ class Frames:
         return site.text.startswith("@") or (site.text.startswith(("def ", "async def ")) and site.text.endswith(":"))
 
     def site(self, spot: CodeLocation | None) -> Site | None:
+        """Return the line of a place, with its text, which is read once; ``None`` for ``None``."""
         if spot is None:
             return None
         found = self._lines.get(spot)
@@ -231,13 +239,15 @@ class Frames:
         return list({id(code): code for code in codes}.values())
 
     def site_in(self, trace: str) -> Site | None:
-        """Return the innermost line of the user's code in the text of a traceback."""
+        """Return the innermost line of the user's code in the text of a traceback; ``None`` if there is none."""
         mine = [m for m in FRAME.finditer(trace) if self.is_users_file(m[1])]
         return site_at(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
 
     @staticmethod
     def spot_for(site: Site) -> CodeLocation | None:
-        """Return a place for `site`, whose code was never encountered."""
+        """Return a place that stands for the line `site`, made from new code, since the line's own code was never
+        encountered.
+        """
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 
@@ -250,13 +260,13 @@ class Frames:
             traceback = traceback.tb_next
 
     def site_of_traceback(self, traceback: object) -> Site | None:
-        """Return the user's innermost line in a traceback."""
+        """Return the user's innermost line in a traceback; ``None`` if there is none."""
         lines = [site for site, _ in self.in_traceback(traceback)]
         return lines[-1] if lines else None
 
 
 def _spot_in(codes: list[CodeType], file: str, line: int) -> CodeLocation | None:
-    """Return a place on a line of one of `codes`, or of code nested in them."""
+    """Return a place on a line of one of `codes`, or of code nested in them; ``None`` if none has the line."""
     for code in codes:  # grows as we go
         codes += [c for c in code.co_consts if isinstance(c, CodeType)]
         if code.co_filename == file:

@@ -95,6 +95,7 @@ def _trains(index: SourceIndex, function: Scope, files: list[str]) -> bool:
 
 
 def _all_parameters(function: Scope) -> list[str]:
+    """Return the names of the parameters of a function, also those that are given by keyword only."""
     arguments = getattr(function.node, "args", None)
     keywords = [one.arg for one in arguments.kwonlyargs] if isinstance(arguments, ast.arguments) else []
     return [*function.parameters, *keywords]
@@ -140,7 +141,7 @@ def grad_mode_lines(frames: Frames, running: Iterable[Site]) -> list[Site]:
 
 
 def blocks_around_value(frames: Frames, site: Site) -> list[Site]:
-    """Return the lines that turn gradient mode off around code that gives the variables which the line `site` reads.
+    """Return the lines that turn gradient mode off around code that computes the variables which the line `site` reads.
 
     The code is an assignment in the same function, or a function that one calls. If an assignment takes a value out of
     its graph in another way, nothing is returned.
@@ -186,6 +187,7 @@ def _given(index: SourceIndex, function: Scope) -> list[ast.AST]:
 
 
 def _references(variables: Iterable[tuple[Scope, str]]) -> set[Reference]:
+    """Return variables, given as scope and name, as references."""
     return {Reference(name, False, scope) for scope, name in variables}
 
 

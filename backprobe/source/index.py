@@ -59,7 +59,9 @@ class Scope:
         return scope
 
     def holder(self, name: str) -> Scope:
-        """Return the scope to which `name` belongs if it is used here; for a name that nothing binds, the module."""
+        """Return the scope to which `name` belongs if it is used in this scope; for a name that nothing binds, the
+        module.
+        """
         scope: Scope = self
         while scope.parent is not None:
             declared = scope.declared.get(name)
@@ -102,7 +104,7 @@ class Reference(NamedTuple):
 
 
 class SourceIndex:
-    """The nodes of a file in source order, outer ones first, each with its parent and its scope."""
+    """The syntax tree of a file: its nodes in source order, outer ones first, each with its parent and its scope."""
 
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file, self.lines = file, lines
@@ -126,7 +128,11 @@ class SourceIndex:
             self._sizes[self._positions[self.parents[self.nodes[i]]]] += self._sizes[i]
 
     def _read(self) -> list[tuple[Scope, str, ast.AST]]:
-        """Visit all nodes; return the bindings of names that are declared ``global`` or ``nonlocal``."""
+        """Visit all nodes and store them with parents and scopes.
+
+        Returns the bindings of names that are declared ``global`` or ``nonlocal``: they belong to another scope, which
+        may not have been read yet.
+        """
         declared = []
         stack: list[tuple[ast.AST, Scope]] = [(self.tree, self.module)]
         while stack:
@@ -148,7 +154,9 @@ class SourceIndex:
         return declared
 
     def _children(self, node: ast.AST, scope: Scope) -> list[tuple[ast.AST, Scope]]:
-        """Return the nodes below a node, each with the scope in which it is evaluated."""
+        """Return the nodes below a node, each with the scope in which it is evaluated, opening a new scope where one
+        begins.
+        """
         inner, outer, outside = scope, scope, list[Any]()
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)):
             inner = self.opened[node] = Scope(node, getattr(node, "name", f"<{type(node).__name__.lower()}>"), scope)
@@ -261,7 +269,7 @@ class SourceIndex:
         return (named or around or [self.module])[-1]
 
     def function_of(self, code: CodeType) -> Scope | None:
-        """Return the function or lambda whose code is `code`."""
+        """Return the function or lambda whose code is `code`; ``None`` if the file does not have it."""
         if code.co_name == "<module>":
             return self.module
         count = code.co_argcount + code.co_kwonlyargcount
@@ -274,14 +282,18 @@ class SourceIndex:
         return self.scopes[name].holder(name.id)
 
     def class_of(self, node: ast.AST | None) -> Scope | None:
-        """Return the class whose object `node` is: that of ``self`` in a method, or in a function inside one."""
+        """Return the class whose object `node` is, if it is ``self`` in a method or in a function inside one; else
+        ``None``.
+        """
         if not isinstance(node, ast.Name) or node not in self.scopes:
             return None
         holder = self.holder(node)
         return holder.owner if holder.instance == node.id else None
 
     def reference(self, node: ast.AST | None) -> Reference | None:
-        """Return the variable or attribute that `node` names, or whose elements it names; ``None`` if none."""
+        """Return the variable or attribute that `node` names, or of which it names an element; ``None`` for other
+        expressions.
+        """
         node = container(node)
         if isinstance(node, ast.Name):
             return Reference(node.id, False, self.holder(node))
@@ -304,6 +316,7 @@ class SourceIndex:
         return self.site_at(getattr(node, "lineno", 0), self.scopes[node].function)
 
     def site_at(self, line: int, function: Scope) -> Site:
+        """Return a line of the file as a site in `function`, with its text."""
         text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return Site(self.file, line, function.name, text)
 
@@ -312,7 +325,8 @@ _indexes: dict[str, SourceIndex] = {}
 
 
 def index_of(file: str, names: dict[str, object] | None = None) -> SourceIndex:
-    """Return the index of a file (Note [Source index]). It is read again after ``linecache`` has read a newer version.
+    """Return the index of a file (Note [Source index]), which is kept until ``linecache`` reads a newer version of the
+    file.
 
     :param names: the globals of its module, whose loader may be the only one that has the source.
     """
@@ -334,7 +348,7 @@ def indexes(files: Iterable[str], *words: str) -> Iterator[SourceIndex]:
 
 
 def last_name(node: ast.AST | None) -> str:
-    """Return the name of a variable, or of an attribute without its object."""
+    """Return the name of a variable, or of an attribute without its object; empty for other expressions."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
@@ -344,7 +358,7 @@ def arguments_of(call: ast.Call) -> list[ast.expr]:
 
 
 def container(node: ast.AST | None) -> ast.AST | None:
-    """Return ``x`` for ``x[0][1]`` and ``*x``."""
+    """Return ``x`` for ``x[0][1]`` and ``*x``; other nodes as they are."""
     while isinstance(node, (ast.Subscript, ast.Starred)):
         node = node.value
     return node
@@ -356,6 +370,7 @@ def first_line(node: ast.AST) -> int:
 
 
 def spans(node: ast.AST, line: int) -> bool:
+    """Return whether a node includes a line."""
     return getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0)
 
 
@@ -368,7 +383,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def _bound_by(node: ast.AST) -> Iterable[str]:
-    """Return the names that a node itself binds."""
+    """Return the names that a node itself binds, not those bound by nodes below it."""
     if isinstance(node, ast.Name):
         return () if isinstance(node.ctx, ast.Load) else (node.id,)
     if isinstance(node, ast.arg):

@@ -50,12 +50,15 @@ class Stack:
 
 
 def _passes_on(code: CodeType) -> bool:
+    """Return whether code only passes calls on: that of modules' ``__call__``, of backprobe and of the
+    import system.
+    """
     file = code.co_filename
     return file == code_objects.MODULE_FILE or file.startswith((_OURS, "<frozen")) or code.co_name == STAND_IN
 
 
 class Stacks:
-    """Makes stacks, each once."""
+    """Makes stacks of library frames; equal stacks are one object."""
 
     def __init__(self) -> None:
         #: Keyed by ids of code objects, which the stacks keep alive: the objects' own hash covers all of their code.

@@ -39,8 +39,9 @@ def calls_on(file: str, line: int) -> list[str]:
 
 
 def operations_on(file: str, line: int) -> list[str]:
-    """Return the names of the operations on a line: called functions, and operators by the names of their nodes in
-    torch.
+    """Return the names of the operations on a line.
+
+    These are called functions, and operators by the names that torch gives to their nodes.
     """
     signs = [
         _SIGNS[type(node.op)]
@@ -80,6 +81,7 @@ def lines_with_operations(file: str) -> dict[str, list[int]]:
 
 @lru_cache(MAX_INDEXED_FILES)
 def _lines_with_operations(index: SourceIndex) -> dict[str, list[int]]:
+    """Return for each operation name the lines of a file that contain it; kept for the last files."""
     found: dict[str, list[int]] = {}
     for line in sorted(index.by_line):
         for name in dict.fromkeys(operations_on(index.file, line)):
@@ -119,11 +121,13 @@ def writes_in(file: str) -> tuple[LineWrite, ...]:
 
 @lru_cache(MAX_INDEXED_FILES)
 def _writes_in(index: SourceIndex) -> tuple[LineWrite, ...]:
+    """Return each in-place write in a file, by line; kept for the last files."""
     found = [line_write for write in index.writes if (line_write := _line_write(index, write)) is not None]
     return tuple(sorted(found, key=lambda one: one.line))
 
 
 def _line_write(index: SourceIndex, write: Write) -> LineWrite | None:
+    """Return a write of the source as an in-place write to a tensor; ``None`` if it is none."""
     target, op, likelihood = write.target, write.op, 3
     if write.how == "augment":
         assert isinstance(write.node, ast.AugAssign)
@@ -140,6 +144,7 @@ def _line_write(index: SourceIndex, write: Write) -> LineWrite | None:
 
 
 def _variable(index: SourceIndex, target: ast.AST) -> str:
+    """Return the variable at the head of an expression; for an attribute of ``self``, the attribute."""
     name = ""
     while isinstance(target, (ast.Attribute, ast.Subscript, ast.Call)):
         name = target.attr if isinstance(target, ast.Attribute) else name if isinstance(target, ast.Call) else ""
@@ -157,6 +162,7 @@ def _is_counter(index: SourceIndex, target: ast.AST) -> bool:
 
 @lru_cache(MAX_INDEXED_FILES)
 def _counters(index: SourceIndex) -> frozenset[Reference | None]:
+    """Return the variables and attributes that a file sets to a literal number."""
     return frozenset(
         index.reference(target)
         for target, value in index.values.items()

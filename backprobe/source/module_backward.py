@@ -43,7 +43,7 @@ class Caller(Enum):
 
 
 class PossibleCall(NamedTuple):
-    """A line that may call the method. ``function``: the innermost function around it."""
+    """A line that may call a method ``backward`` of a module. ``function``: the innermost function around it."""
 
     site: Site
     caller: Caller
@@ -54,7 +54,7 @@ def gradient_method(kind: type, frames: Frames) -> FunctionType | None:
     """Return the method ``backward`` of a class of modules if it computes a gradient, as an autograd function's does.
 
     It is a function of the user's, takes a gradient, starts no backward call itself, and overrides no method of a
-    library, which would call it.
+    library, which would call it. ``None`` if there is no such method.
     """
     found = [base.__dict__[METHOD] for base in kind.__mro__ if METHOD in base.__dict__]
     functions = [inspect.unwrap(getattr(one, "__func__", one)) for one in found]
@@ -80,13 +80,15 @@ def gradient_method(kind: type, frames: Frames) -> FunctionType | None:
 
 
 def source_of(function: FunctionType) -> tuple[SourceIndex, Scope | None]:
-    """Return the index of the file of a function, and its scope there; ``None`` if its source cannot be read."""
+    """Return the index of the file of a function, and its scope there; the scope is ``None`` if the source cannot be
+    read.
+    """
     index = index_of(function.__code__.co_filename, function.__globals__)
     return index, index.function_of(function.__code__)
 
 
 def _arguments(scope: Scope) -> list[ast.arg]:
-    """Return the parameters of a method but its object, those for any number of arguments included."""
+    """Return the parameters of a method without ``self``, including ``*args``."""
     arguments: ast.arguments = scope.node.args  # type: ignore[attr-defined]
     found = [*arguments.posonlyargs, *arguments.args]
     rest = [one for one in (arguments.vararg,) if one is not None]
@@ -94,6 +96,7 @@ def _arguments(scope: Scope) -> list[ast.arg]:
 
 
 def _starts_backward(index: SourceIndex, scope: Scope) -> bool:
+    """Return whether a method starts a backward call or asks for a gradient, so that it is no formula of one."""
     calls = (one for one in index.walk(scope.node) if isinstance(one, ast.Call))
     return any(last_name(one.func) in _STARTING_CALLS and not _is_super(one.func) for one in calls)
 
@@ -112,7 +115,10 @@ def _is_empty(node: ast.AST) -> bool:
 
 
 def possible_calls(frames: Frames, kind: type, function: FunctionType) -> Iterator[PossibleCall]:
-    """Yield the lines of the user's code that may call a method ``backward`` of a class, or pass it on."""
+    """Yield the lines of the user's code that may call the method ``backward`` of a class of modules, or pass it on.
+
+    Lines whose object is known to be another one, such as a loss, are left out.
+    """
     names = {one.__name__ for one in kind.__mro__ if frames.is_users_file(_file_of(one))} | {kind.__name__}
     signature = inspect.signature(function)
     for index in indexes(frames.users_files(), METHOD):
@@ -131,12 +137,13 @@ def possible_calls(frames: Frames, kind: type, function: FunctionType) -> Iterat
 
 
 def _file_of(kind: type) -> str:
+    """Return the file of a class, from its first method; a name that no file has if it has no method."""
     functions = (one for one in kind.__dict__.values() if isinstance(one, FunctionType))
     return next((one.__code__.co_filename for one in functions), "<unknown>")
 
 
 def _fits(call: ast.Call, signature: inspect.Signature) -> bool:
-    """Return whether a call has arguments with which a method can be called, and that are not named after a loss."""
+    """Return whether a method can be called with the arguments of a call, and the first is not named after a loss."""
     if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
         return True
     if call.args and _LOSS.search(text_of(call.args[0])):
@@ -150,7 +157,7 @@ def _fits(call: ast.Call, signature: inspect.Signature) -> bool:
 
 
 def _caller(index: SourceIndex, value: ast.expr, names: Collection[str]) -> Caller:
-    """Return what the object of ``value.backward`` is.
+    """Return whether the object of ``value.backward`` is an instance of the class, another object, or unknown.
 
     :param names: the names of the class and of its bases.
     """
@@ -176,7 +183,9 @@ def _caller(index: SourceIndex, value: ast.expr, names: Collection[str]) -> Call
 
 
 def _is_bound_by(index: SourceIndex, reference: Reference | None, values: list[ast.AST | None]) -> bool:
-    """Return whether these assignments are all that binds a variable; it may be a parameter, too."""
+    """Return whether these assignments are all that binds a variable, which may also be a parameter or loop
+    variable.
+    """
     if reference is None or reference.is_attribute:
         return reference is not None and isinstance(reference.owner, Scope)
     holder = reference.owner
@@ -191,7 +200,7 @@ def _is_of_others(index: SourceIndex, value: ast.AST | None) -> bool:
 
 
 def _of_result(index: SourceIndex, call: ast.Call) -> Caller:
-    """Return what the result of a call is, if it makes no instance: that of a function of the user's is not known."""
+    """Return what the result of a call is, if the call makes no instance: unknown for a function of the user's."""
     if isinstance(call.func, ast.Name):
         bound = index.holder(call.func).bound.get(call.func.id, ())
         if any(isinstance(one, FUNCTIONS) for one in bound):
@@ -210,4 +219,5 @@ def is_encountered(frames: Frames, index_file: str, function: Scope) -> bool:
 
 
 def _is_code_of(index: SourceIndex, code: CodeType, function: Scope) -> bool:
+    """Return whether code is that of a function in the index."""
     return index.function_of(code) is function

@@ -22,6 +22,7 @@ def code_of_modules(files: Collection[str]) -> list[CodeType]:
 
 
 def _functions(names: dict[str, object]) -> Iterator[FunctionType]:
+    """Yield the functions, and the methods of the classes, among the names of a module."""
     for value in list(names.values()):
         if type(value) is FunctionType:  # not isinstance, which may run code of the object
             yield value

@@ -21,6 +21,7 @@ from .module_code import code_of_modules
 
 
 def _adapted(code: Any) -> bytes:
+    """Return the bytes of code as the interpreter has specialised them (Note [What the interpreter leaves behind])."""
     return bytes(code._co_code_adaptive)
 
 
@@ -46,7 +47,10 @@ def has_run(code: CodeType) -> bool | None:
 
 
 class FirstRuns:
-    """Scans the user's code that was encountered so far, and all functions defined in the same modules."""
+    """Finds lines that ran for the first time since the last scan, in the user's code and the modules that define it.
+
+    See Note [What the interpreter leaves behind].
+    """
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -104,6 +108,7 @@ class FirstRuns:
         return [(code, at) for line, at in lines.items()]
 
     def _gather(self) -> None:
+        """Add code of the user's that was encountered since the last scan, with all functions of the same modules."""
         codes = self._frames.users_codes()
         if len(codes) == self._met:
             return
@@ -143,6 +148,7 @@ class FirstRuns:
         return [spot for spot in (*spots, *inside) if self._line(spot) not in calling]
 
     def _line(self, spot: CodeLocation) -> tuple[CodeType, int]:
+        """Return the code and the line number of a place."""
         site = self._frames.site(spot)
         return spot[0], site.line if site is not None else 0
 

@@ -17,7 +17,7 @@ MAX_CALLS_UP = 3
 def made_at(running: Sequence[Site]) -> Site | None:
     """Return the line that last assigned the variable which the innermost of the lines `running` writes to.
 
-    A variable that is a parameter is followed to the line that called the function.
+    A variable that is a parameter is followed to the line that called the function. ``None`` if no line is found.
 
     :param running: the lines of the user's functions that are running, the innermost last.
     """
@@ -36,7 +36,9 @@ class Compared(NamedTuple):
 
     @property
     def reference(self) -> int | None:
-        """The index of the side that the name tells to be the reference, such as ``old_logp``, if one is."""
+        """The index of the side whose name says that it is the reference, such as ``old_logp``; ``None``
+        unless one is.
+        """
         named = [i for i, text in enumerate(self.texts) if not REFERENCES.isdisjoint(_words(text))]
         return named[0] if len(named) == 1 else None
 
@@ -51,6 +53,7 @@ _COMPARING = re.compile("kl|div|loss|dist|sub|mse|criter")
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a name, in lower case: split at underscores and at capitals."""
     return re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower())
 
 
@@ -83,6 +86,7 @@ def compared_on(running: Sequence[Site], is_operator: bool) -> Compared:
 
 
 def _is_difference(node: ast.AST) -> bool:
+    """Return whether an expression is a difference or a quotient."""
     return isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Div))
 
 
@@ -94,7 +98,10 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _assigned_before(running: Sequence[Site], node: ast.AST | None) -> Site | None:
-    """Return the line that last assigned the variable of an expression on the innermost of the lines `running`."""
+    """Return the line that last assigned the variable of an expression on the innermost of the lines `running`.
+
+    A parameter is followed to the argument of the calling line, at most ``MAX_CALLS_UP`` levels in all.
+    """
     called: tuple[str, int, str] | None = None
     for site in reversed(running[-MAX_CALLS_UP:]):
         index = index_of(site.file)
@@ -114,7 +121,7 @@ def _assigned_before(running: Sequence[Site], node: ast.AST | None) -> Site | No
 
 
 def _operand(index: SourceIndex, function: Scope, line: int) -> ast.AST | None:
-    """Return the expression that a line writes to."""
+    """Return the expression that a line writes to, or else the first argument of a call on it."""
     nodes = [one for one in index.inside(function) if spans(one, line)]
     for node in nodes:
         if isinstance(node, ast.AugAssign):
@@ -169,7 +176,10 @@ def _assigned(index: SourceIndex, function: Scope, node: ast.AST, line: int) -> 
 
 
 def _argument(index: SourceIndex, function: Scope, line: int, called: tuple[str, int, str]) -> ast.AST | None:
-    """Return what a call at `line` passes as a parameter: the called function, position and name of the parameter."""
+    """Return what a call at `line` passes as a parameter; ``None`` if it passes nothing.
+
+    :param called: name of the called function, position and name of the parameter.
+    """
     name, position, parameter = called
     for node in index.inside(function):
         if isinstance(node, ast.Call) and spans(node, line):

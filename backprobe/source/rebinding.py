@@ -43,4 +43,5 @@ def _is_lost(index: SourceIndex, node: ast.Assign) -> bool:
 
 
 def _is(node: ast.AST, name: str) -> bool:
+    """Return whether a node is the variable `name`."""
     return isinstance(node, ast.Name) and node.id == name

@@ -73,7 +73,9 @@ def repetitions(
 
 
 def _makers(frames: Frames, attribute: str, owners: Collection[str]) -> set[str]:
-    """Return the names of the calls that make what an attribute of these classes is given."""
+    """Return the names of the functions and classes called in what the user's code assigns to an attribute of these
+    classes.
+    """
     found = set[str]()
     for index in indexes(frames.users_files(), attribute) if attribute else ():
         for write in index.writes:
@@ -85,7 +87,10 @@ def _makers(frames: Frames, attribute: str, owners: Collection[str]) -> set[str]
 
 
 def _repeating(index: SourceIndex) -> Iterator[tuple[ast.expr, list[ast.expr], ast.expr | None]]:
-    """Yield the expressions that repeat references, with those of the repeated objects and of their number."""
+    """Yield the expressions that repeat references, each with the repeated expressions and the number of repetitions.
+
+    The number is ``None`` if the source does not state it.
+    """
     for node in index.of(ast.BinOp):
         if isinstance(node.op, ast.Mult):
             for side, number in ((node.left, node.right), (node.right, node.left)):
@@ -173,7 +178,7 @@ def _targets(index: SourceIndex, node: ast.AST) -> list[ast.AST]:
 
 
 def _reads(index: SourceIndex, reference: Reference, after: ast.AST) -> list[ast.AST]:
-    """Return where a variable is read after a node, in the same function."""
+    """Return the nodes that read a variable after the line of a node, in the same function."""
     function = index.scopes[after].function
     return [
         one
@@ -203,7 +208,7 @@ def _is_meant(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _has_other_choice(index: SourceIndex, condition: ast.AST, node: ast.AST) -> bool:
-    """Return whether a condition gives what a repetition gives a variable or attribute another value without one."""
+    """Return whether a condition chooses between a repetition and another value for the same variable or attribute."""
     if isinstance(condition, ast.IfExp):
         return not index.contains(condition.test, node)
     if not isinstance(condition, ast.If):

@@ -42,7 +42,10 @@ _TORCH_DRAWS = re.compile(
 
 
 def draws_inside(file: str, first: int) -> tuple[Site, ...]:
-    """Return the line of the function that begins at line `first` of `file`, and its lines that draw random numbers."""
+    """Return the line of the function that begins at line `first` of `file`, then its lines that draw random numbers.
+
+    Empty if there is no such function.
+    """
     index = index_of(file)
     around = next((node for node in index.of(*FUNCTIONS) if first_line(node) == first), None)
     if around is None:
@@ -54,7 +57,7 @@ def draws_inside(file: str, first: int) -> tuple[Site, ...]:
 
 
 def _draws_unsaved(index: SourceIndex, call: ast.Call) -> bool:
-    """Return whether `call` draws from a generator whose state a checkpoint does not restore: see ``drawn_before``."""
+    """Return whether `call` draws from a generator whose state a checkpoint does not restore, such as NumPy's."""
     if any(k.arg == "generator" and not isinstance(k.value, ast.Constant) for k in call.keywords):
         return True
     if last_name(call.func) in ("seed", "getstate", "get_state"):
@@ -66,7 +69,9 @@ def _draws_unsaved(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def _imported_name(index: SourceIndex, node: ast.AST) -> str:
-    """Return the full name of a module or of one of its attributes: ``numpy.random`` for ``np.random``."""
+    """Return the full name of a module or of one of its attributes: ``numpy.random`` for ``np.random``; empty if
+    unknown.
+    """
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)

@@ -16,7 +16,7 @@ from .frames import Frames, variables
 
 
 class RootModule:
-    """An outermost module: how a script calls it, and the paths inside it."""
+    """An outermost module of the script: its display name, and the paths of the modules in it."""
 
     def __init__(self, module: nn.Module, label: str) -> None:
         self.ref = weakref.ref(module)
@@ -27,6 +27,7 @@ class RootModule:
         self.scan()
 
     def scan(self) -> None:
+        """Read the paths of all modules again, as the script may have added some, and whether there are parameters."""
         module = self.ref()
         if module is None:
             return
@@ -37,6 +38,7 @@ class RootModule:
         self.has_parameters = any(True for _ in module.parameters())
 
     def path_of(self, module: nn.Module) -> str | None:
+        """Return the path of a module in this one; ``None`` if it is not part of it."""
         found = self.paths.get(id(module))
         return found[1] if found and found[0]() is module else None
 
@@ -73,9 +75,11 @@ def clean_path(root: nn.Module, path: str) -> str:
 
 
 def modules_in_sight(frame: FrameType | None, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that the user's frames hold: variables, and attributes of a local ``self``.
+    """Yield name and module of each module that the user's frames hold: variables, and attributes of a local ``self``.
 
     A module that is being constructed, before the call of ``nn.Module.__init__``, has no parts yet and is left out.
+
+    :param frame: the innermost frame to look at; all frames above it follow.
     """
     while frame is not None:
         if frames.is_user(frame.f_code):

@@ -59,6 +59,7 @@ _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 
 def _step_calls(index: SourceIndex, line: int | None = None) -> Iterator[ast.Call]:
+    """Yield the calls of a method ``step`` in a file; only those on `line` if it is given."""
     for call in index.of(ast.Call):
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
         if is_step and (line is None or spans(call, line)):
@@ -66,6 +67,10 @@ def _step_calls(index: SourceIndex, line: int | None = None) -> Iterator[ast.Cal
 
 
 def _is_step_of_scheduler(index: SourceIndex, call: ast.Call, known: Collection[Site]) -> bool:
+    """Return whether a call of ``step`` may be that of a scheduler, judged by the name of its object.
+
+    :param known: the lines that step optimizers.
+    """
     if any(site.file == index.file and spans(call, site.line) for site in known):
         return False
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -83,7 +88,10 @@ def _names_given(made: Site) -> set[str]:
 
 
 def _passes_on(index: SourceIndex, call: ast.Call, names: set[str], own: set[str], made: Site) -> bool:
-    """Return whether `call` gives the scheduler to a library."""
+    """Return whether `call` gives the scheduler made at `made` to a library, which may step it.
+
+    :param names: the names that hold the scheduler; `own`: functions and classes of the user's.
+    """
     callee = last_name(call.func)
     if callee in _HARMLESS or callee in own:
         return False
@@ -102,7 +110,7 @@ def _makes_scheduler(given: list[ast.AST], made: Site) -> bool:
 
 
 def loop_of_period(files: Collection[str], made: Site, stepped: Site) -> Site | None:
-    """Return the loop that counts to the ``T_max`` given at `made`, if it is not the innermost one around `stepped`."""
+    """Return the loop that counts to the ``T_max`` given at `made`, unless it is the innermost one around `stepped`."""
     period = _period(made)
     if period is None:
         return None
@@ -119,7 +127,7 @@ def loop_of_period(files: Collection[str], made: Site, stepped: Site) -> Site | 
 
 
 def _period(made: Site) -> str | int | None:
-    """Return the name or number that is given as ``T_max`` at `made`."""
+    """Return the number, or the name of the variable, that is given as ``T_max`` at `made`; ``None`` if unknown."""
     for call in index_of(made.file).of(ast.Call):
         if spans(call, made.line) and last_name(call.func) == "CosineAnnealingLR":
             words = [word.value for word in call.keywords if word.arg == "T_max"]
@@ -131,6 +139,7 @@ def _period(made: Site) -> str | int | None:
 
 
 def _counts_to(index: SourceIndex, loop: ast.For, period: str | int) -> bool:
+    """Return whether a loop is over a range that ends at a number or variable."""
     for call in index.walk(loop.iter):
         if isinstance(call, ast.Call) and last_name(call.func) in ("range", "trange"):
             for one in call.args:
@@ -143,7 +152,10 @@ def _counts_to(index: SourceIndex, loop: ast.For, period: str | int) -> bool:
 
 
 def metric_direction(stepped: Site) -> str:
-    """Return what the names in a call of a plateau scheduler suggest: ``PlateauMetric.direction``."""
+    """Return what the names of the metric given to a plateau scheduler suggest: ``max``, ``min``, or empty if nothing.
+
+    ``?`` if the metric is computed by a subtraction, which may turn it round.
+    """
     index = index_of(stepped.file)
     calls = [one for one in _step_calls(index, stepped.line) if one.args or one.keywords]
     if not calls:
@@ -164,6 +176,9 @@ def metric_direction(stepped: Site) -> str:
 
 
 def _direction(nodes: list[ast.AST]) -> str:
+    """Return ``max`` or ``min`` if the words in expressions name a metric that is good if it is high, or low; else
+    empty.
+    """
     names = (last_name(one) for node in nodes for one in ast.walk(node))
     keys = (one.value for node in nodes for one in ast.walk(node) if isinstance(one, ast.Constant))
     texts = [*names, *(key for key in keys if isinstance(key, str))]

@@ -30,19 +30,27 @@ DEPTH = 4
 
 
 def written_through(site: Site, frames: Frames) -> Site | None:
-    """Return the first line that writes into an array that the statement at `site` took from a tensor."""
+    """Return the first line that writes into an array that the statement at `site` took from a tensor; ``None`` if
+    none.
+    """
     index = index_of(site.file)
     function = index.function_at(site.line, site.function)
     return _Search(frames.users_files(), site).inside(index, function, set(), 0)
 
 
 class _Search:
+    """Follows an array through the user's functions, each function at most once with the same names."""
+
     def __init__(self, files: list[str], start: Site) -> None:
         self._files, self._start = files, start
         self._seen: set[tuple[Scope, frozenset[Reference]]] = set()
 
     def inside(self, index: SourceIndex, function: Scope, names: set[Reference], depth: int) -> Site | None:
-        """Search `function`, in which `names` refer to the array at the start."""
+        """Return the first line in `function`, or in functions that get the array from it, that writes to the array.
+
+        :param names: the variables and attributes that refer to the array when the function begins.
+        :param depth: the number of calls from the start.
+        """
         key = (function, frozenset(names))
         if key in self._seen or depth > DEPTH:
             return None
@@ -66,7 +74,10 @@ class _Search:
         return next((one for one in found if one is not None), None)
 
     def _shares(self, index: SourceIndex, node: ast.AST | None, names: set[Reference]) -> bool:
-        """Return whether the value of `node` may share the array's memory."""
+        """Return whether the value of an expression may share memory with the array.
+
+        :param names: the variables and attributes that refer to the array.
+        """
         stack = [node]
         while stack:
             node = stack.pop()
@@ -105,6 +116,7 @@ class _Search:
 
 
 def _line(index: SourceIndex, node: ast.AST) -> int:
+    """Return the line of a node, or of the nearest node around it that has one."""
     while not hasattr(node, "lineno") and node is not index.tree:
         node = index.parents[node]
     return int(getattr(node, "lineno", 0))

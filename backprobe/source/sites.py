@@ -8,6 +8,7 @@ from ..records import Site
 
 
 def site_at(file: str, line: int, function: str) -> Site:
+    """Return a line of a file as a ``Site``, with the text that the file has there."""
     return Site(file, line, function, linecache.getline(file, line).strip())
 
 

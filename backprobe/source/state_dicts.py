@@ -41,10 +41,12 @@ def other_name_of(loaded: Site) -> Site | None:
 
 
 def _owner(call: ast.Call) -> ast.expr | None:
+    """Return ``x`` for a call ``x.method(...)``; ``None`` for others."""
     return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def _loads(site: Site) -> Iterator[tuple[SourceIndex, ast.Call]]:
+    """Yield the calls of ``load_state_dict`` at a line, with the index of the file."""
     index = index_of(site.file)
     for call in index.of(ast.Call):
         if last_name(call.func) == "load_state_dict" and spans(call, site.line):

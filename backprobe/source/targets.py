@@ -13,7 +13,7 @@ _TARGETS = ("label", "target", "shift")
 
 
 def shift_lines(files: Collection[str]) -> tuple[Site, ...]:
-    """Return the lines that give something called a label or target all elements but the first, or roll it."""
+    """Return the lines that give a label or target, by name, all elements but the first, or a rolled tensor."""
     found = (
         index.site(node)
         for index in indexes(files)
@@ -24,6 +24,7 @@ def shift_lines(files: Collection[str]) -> tuple[Site, ...]:
 
 
 def _shifts(node: ast.AST) -> bool:
+    """Return whether an expression is a call of ``roll``, or takes the elements from the second on (``x[1:]``)."""
     if isinstance(node, ast.Call):
         return last_name(node.func) == "roll"
     parts = node.slice.elts if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) else [node.slice]  # type: ignore[attr-defined]
@@ -31,6 +32,7 @@ def _shifts(node: ast.AST) -> bool:
 
 
 def _is_one(node: ast.AST | None) -> bool:
+    """Return whether an expression is the constant 1."""
     return isinstance(node, ast.Constant) and node.value == 1
 
 

@@ -34,7 +34,7 @@ def strip(error: BaseException) -> None:
 
 
 def of_handler(error: BaseException) -> bool:
-    """Return whether a signal handler raised `error`, in the middle of the interrupted code."""
+    """Return whether a signal handler raised `error` while other code was interrupted."""
     trace, running = error.__traceback__, None
     handlers = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
     while trace is not None:
@@ -54,9 +54,7 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def _given_signal(frame: FrameType, running: FrameType) -> bool:
-    """Return whether `frame` was called like a signal handler while `running` ran: with a signal number, and
-    `running`.
-    """
+    """Return whether `frame` was called as a signal handler: with a signal number and the frame `running`."""
     given = inspect.getargvalues(frame)
     values = [given.locals.get(name) for name in given.args]
     values += given.locals.get(given.varargs, ()) if given.varargs else ()
@@ -64,7 +62,7 @@ def _given_signal(frame: FrameType, running: FrameType) -> bool:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error`, and the exceptions that caused it or that it contains."""
+    """Yield `error`, the exceptions that led to it, and those that exception groups contain."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     while stack:
@@ -80,7 +78,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 class Uncaught:
     """Prints uncaught errors without backprobe's frames, in a process that Python itself runs, until ``stop``.
 
-    A script that sets its own ``sys.excepthook`` keeps it.
+    It replaces ``sys.excepthook``, unless a script has set its own.
     """
 
     def __init__(self) -> None:
@@ -89,6 +87,7 @@ class Uncaught:
             sys.excepthook = self._show
 
     def _show(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Print an uncaught error after removing backprobe's frames: the replacement of ``sys.excepthook``."""
         strip(error)
         self._real(kind, error, error.__traceback__)
 
@@ -98,13 +97,17 @@ class Uncaught:
 
 
 def mend(error: BaseException, file: str | None) -> None:
-    """Remove backprobe's frames from the text of `error` in `file`, where ``torch.multiprocessing`` stores it for the
+    """Remove backprobe's frames from the text of `error` that ``torch.multiprocessing`` stored in `file` for the
     parent.
     """
     _mend(error, file, of_elastic=False)
 
 
 def _mend(error: BaseException, file: str | None, of_elastic: bool) -> None:
+    """Remove backprobe's frames from a stored error; nothing happens if there is no such file or it cannot be read.
+
+    :param of_elastic: the file is the JSON of ``torch.distributed.elastic``, and not a pickled text.
+    """
     if file is None or not os.path.isfile(file) or not (lines := _lines_of_ours(error)):
         return
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, pickle.PickleError, EOFError):
@@ -120,6 +123,7 @@ def _mend(error: BaseException, file: str | None, of_elastic: bool) -> None:
 
 
 def _without(text: str, lines: Sequence[str]) -> str:
+    """Return a text without the given lines of a traceback."""
     for one in lines:
         text = text.replace(one, "")
     return text
@@ -149,13 +153,17 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """Yield the entries of a traceback, the outermost first."""
     while trace is not None:
         yield trace
         trace = trace.tb_next
 
 
 def _ours(frames: Sequence[TracebackType]) -> set[int]:
-    """Return the indices of the frames in `frames` that exist because of backprobe."""
+    """Return the indices of the entries of a traceback that exist because of backprobe.
+
+    These are its own functions, except examples, and the functions of torch between an op and the function mode.
+    """
     dropped = set()
     handles = getattr(sys.modules.get(_PLACES), "HANDLE_TORCH_FUNCTION", None)
     for i, one in enumerate(frames):

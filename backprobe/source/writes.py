@@ -70,6 +70,7 @@ def writes_of(node: ast.AST, index: SourceIndex) -> Iterator[Write]:
 
 
 def _writes_of_call(node: ast.Call, index: SourceIndex) -> Iterator[Write]:
+    """Yield the write that a call makes, if it makes one: ``out=``, ``setattr``, and functions known to write."""
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     name = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
     is_function = owner is None or index.is_imported(owner) or getattr(owner, "attr", "") == "init"
@@ -99,7 +100,7 @@ def _may_be_true(value: ast.AST | None) -> bool:
 
 
 def _pairs(target: ast.AST, value: ast.AST | None = None) -> Iterator[tuple[ast.AST, ast.AST | None]]:
-    """Yield each target of an assignment with its value; tuples element by element."""
+    """Yield each target of an assignment with its value; tuples element by element if both sides are equally long."""
     stack = [(target, value)]
     while stack:
         target, value = stack.pop()

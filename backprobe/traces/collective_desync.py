@@ -33,7 +33,7 @@ _BUSY = 0.1
 
 @dataclass(frozen=True)
 class Other:
-    """A rank that the others wait for.
+    """A rank that others wait for.
 
     :ivar why: what it did instead, in words.
     :ivar site: where it was, or the operation that it left out. ``step``: the step, if known.
@@ -69,7 +69,9 @@ def stuck(ranks: Iterable[RankSeen]) -> list[tuple[RankSeen, RankWait]]:
 
 
 def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
-    """Return which ranks wait for which others; ``None`` if no rank waits.
+    """Return which ranks wait in a collective operation, and which ranks they wait for; ``None`` if no rank waits.
+
+    Note [Who is absent] explains how these are found.
 
     :param live: the run is going on: report where ranks are now, not where they were.
     """
@@ -105,9 +107,9 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
 
 
 def said(found: Held, now: float | None = None) -> str:
-    """Describe a hang while it lasts.
+    """Return one line of text about a hang while it lasts: who waits how long and where, and what the others do.
 
-    :param now: the time of day, by the clock of the waits.
+    :param now: the time of day in seconds, by the clock of the waits.
     """
     wait, at = found.wait, time.time() if now is None else now
     have = "has" if len(found.waiting) == 1 else "have"
@@ -117,7 +119,9 @@ def said(found: Held, now: float | None = None) -> str:
 
 
 def describe_others(found: Held) -> list[str]:
-    """Describe the ranks that are waited for; ranks with the same text share an entry."""
+    """Return texts about the ranks that are waited for; ranks with the same text share one, and at most three are
+    listed.
+    """
     words: dict[str, list[RankSeen]] = {}
     for one in found.others:
         words.setdefault(one.why, []).append(one.seen)
@@ -126,7 +130,7 @@ def describe_others(found: Held) -> list[str]:
 
 
 def what(wait: RankWait | Collective) -> str:
-    """Describe an operation: name, inputs, number and group."""
+    """Return a collective operation as text: name, inputs, number and group, as far as known."""
     inside = f" inside {wait.inside}" if wait.inside else ""
     if wait.number is None:
         return f"{wait.op}{inside}"
@@ -135,6 +139,7 @@ def what(wait: RankWait | Collective) -> str:
 
 
 def name(seen: RankSeen) -> str:
+    """Return ``rank 3``, or ``process 1234`` if it has no rank."""
     return f"rank {seen.rank}" if seen.rank is not None else f"process {seen.pid}"
 
 
@@ -145,10 +150,12 @@ def listed(ranks: Sequence[RankSeen]) -> str:
 
 
 def _at(site: Site | None) -> str:
+    """Return a line as the text `` at file.py:12``; empty if it is not known."""
     return "" if site is None else f" at {at_line(lasting(site.file).rpartition('/')[2], site.line)}"
 
 
 def _group(group: str) -> str:
+    """Return a process group as text; its name has a number and a description."""
     return "the default group" if group.endswith("(default_pg)") else f"group {group}"
 
 
@@ -162,7 +169,8 @@ def _meet(one: RankWait, other: RankWait) -> bool:
 def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen, Collective]], Collective] | None:
     """Return the ranks that called another operation than most under the same number, and the usual operation.
 
-    The first such number is used. In a tie, the operation that followed the previous one more often is the usual one.
+    The first such number is used; ``None`` if there is none. In a tie, the operation that followed the previous one
+    more often is the usual one.
     """
     by_number: dict[int, list[tuple[RankSeen, Collective]]] = {}
     for seen in ranks:
@@ -186,11 +194,14 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
 
 
 def _groups(ranks: Iterable[RankSeen]) -> list[str]:
+    """Return the names of the process groups in which the ranks called operations."""
     return list(dict.fromkeys(one.group for seen in ranks for one in seen.collectives))
 
 
 def apart(ranks: Sequence[RankSeen]) -> bool:
-    """Return whether ranks called operations that do not match: unequal shapes crash a rank."""
+    """Return whether ranks called collective operations that do not match, which crashes a rank if their
+    shapes differ.
+    """
     differ = any(_parted(ranks, group) is not None for group in _groups(ranks))
     return differ or bool(slipped(ranks)) or bool(_gaps(ranks))
 
@@ -200,7 +211,10 @@ AGREED = 2
 
 
 def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
-    """Return the ranks that called fewer or more operations in a step than others, if later operations matched."""
+    """Return the ranks that called fewer or more operations in a step than others, although later operations matched.
+
+    ``None`` if steps and operations agree, or if too little is known to say.
+    """
     for group in _groups(ranks):
         calls = {n: [one for one in seen.collectives if one.group == group] for n, seen in enumerate(ranks)}
         calls = {n: own for n, own in calls.items() if own}
@@ -231,6 +245,8 @@ def _who_slipped(ranks: Sequence[RankSeen], calls: dict[int, list[Collective]], 
 
     Some ranks called an operation there that others did not. If the others called it more often in an earlier step,
     they left it out; otherwise the ranks that called it are wrong.
+
+    :param calls: the operations in one group, by position of the rank.
     """
     there = {n: [one for one in own if one.step == low] for n, own in calls.items()}
     most, least = max(there, key=lambda n: len(there[n])), min(there, key=lambda n: len(there[n]))
@@ -318,6 +334,7 @@ def _last(seen: RankSeen) -> RankWait | None:
 
 
 def _by_step(seen: RankSeen, group: str) -> dict[int, list[Collective]]:
+    """Return the operations that a rank called in a group, by step."""
     found: dict[int, list[Collective]] = {}
     for one in seen.collectives:
         if one.group == group and one.step is not None:
@@ -326,10 +343,12 @@ def _by_step(seen: RankSeen, group: str) -> dict[int, list[Collective]]:
 
 
 def _called_with(one: Collective) -> tuple[str, str, Site | None]:
+    """Return what tells operations in a sequence apart: name, inputs and line."""
     return one.op, one.inputs, one.site
 
 
 def _place(one: Collective) -> tuple[str, Site | None]:
+    """Return name and line of an operation."""
     return one.op, one.site
 
 
@@ -339,11 +358,15 @@ def _alike(one: Collective) -> tuple[str, str]:
 
 
 def _with_inputs(one: Collective) -> str:
+    """Return an operation as text: its name, and its inputs if known."""
     return f"{one.op} of {one.inputs}" if one.inputs else one.op
 
 
 def last_in_common(found: Held) -> Collective | None:
-    """Return the last operation before the hang that the first absent rank called like the waiting ranks."""
+    """Return the last operation before the hang that the first absent rank called like the waiting ranks.
+
+    ``None`` if there is none or operations are not numbered.
+    """
     if not found.others or found.wait.number is None:
         return None
     usual = {one.number: one for one in found.waiting[0][0].collectives if one.group == found.wait.group}
@@ -353,6 +376,7 @@ def last_in_common(found: Held) -> Collective | None:
 
 
 def _called(own: Collective, usual: Collective) -> str:
+    """Return in words which operation a rank called where the others called `usual` under the same number."""
     mine, theirs = _with_inputs(own), _with_inputs(usual)
     where = _at(usual.site) if usual.site != own.site else ""
     number = f"number {own.number} of {_group(own.group)}"
@@ -360,7 +384,7 @@ def _called(own: Collective, usual: Collective) -> str:
 
 
 def _counted(other: Other, usual: RankSeen) -> Other:
-    """Add the number of backward calls to the description if it differs from that of `usual`."""
+    """Return `other` with its number of backward calls added to the text, if it differs from that of `usual`."""
     mine, theirs = other.seen.backwards, usual.backwards
     if mine == theirs:
         return other
@@ -368,12 +392,12 @@ def _counted(other: Other, usual: RankSeen) -> Other:
 
 
 def _of(seen: RankSeen, group: str) -> Collective | None:
-    """Return the last operation that a rank called in a group."""
+    """Return the last operation that a rank called in a group; ``None`` if it called none."""
     return next((one for one in reversed(seen.collectives) if one.group == group), None)
 
 
 def _behind(seen: RankSeen, wait: RankWait) -> bool:
-    """Return whether a rank has not called the operation that another waits in, judged by their numbers."""
+    """Return whether a rank has not called the numbered operation that another rank waits in."""
     if wait.number is None:
         return False
     last = _of(seen, wait.group)
@@ -396,7 +420,10 @@ def _late(seen: RankSeen, wait: RankWait) -> bool:
 
 
 def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
-    """Describe what a rank does, or did, instead of joining the operation that `wait` waits in."""
+    """Return in words what a rank does, or did, instead of joining the operation in which another waits.
+
+    :param live: the run is going on.
+    """
     last = _of(seen, wait.group)
     if last is not None and wait.number is not None and last.number >= wait.number:
         before = _where(seen, wait, live)
@@ -410,7 +437,10 @@ def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
 
 
 def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
-    """Describe the activity of a rank: another wait, an exception, its end, or its last known line."""
+    """Return in words what a rank does, or did: another wait, an exception, its end, or its last known line.
+
+    Empty if nothing is known.
+    """
     own = next((one for one in reversed(seen.waits) if one.ended != "returned" and not _alike_place(one, wait)), None)
     if own is not None:
         return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
@@ -440,11 +470,14 @@ def _alike_place(one: RankWait, other: RankWait) -> bool:
 
 
 def _of_collective(error: str) -> bool:
+    """Return whether the text of an error is about a collective operation, and so a consequence of another
+    rank's end.
+    """
     return any(word in error.lower() for word in COLLECTIVE)
 
 
 def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
-    """Return the line of a rank while another waited: of another wait, of its exception, or the last observed one."""
+    """Return the line of a rank while another waited: of another wait, of its exception, or the last one observed."""
     for own in seen.waits:
         if (
             not _alike_place(own, wait)
@@ -460,7 +493,7 @@ def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
 
 
 def _elsewhere(seen: RankSeen, wait: RankWait, live: bool) -> Other:
-    """Return the description of a rank that is not at the line where another waits."""
+    """Return a rank, and in words where it is or was, if it is not in the operation in which another waits."""
     for own in seen.waits:
         if own.began + own.seconds > wait.began and own.site != wait.site:
             return Other(seen, f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}", own.site)

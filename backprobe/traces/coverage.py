@@ -54,6 +54,7 @@ class Coverage:
         return sampled(self.observed)
 
     def _after_rules(self) -> Sequence[Unseen]:
+        """Return what was not observed, after computing the findings: rules that fail add to it."""
         _ = self._trace.findings  # a rule that fails adds to what is unseen
         return self.unseen
 
@@ -75,7 +76,7 @@ class Observed(Protocol):
 
 
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
-    """Return which steps were observed.
+    """Return which steps were observed, as recorded at the end of the run, or derived from `info` and `steps`.
 
     :param steps: the numbers of the recorded steps, for a run that has not ended.
     """
@@ -89,7 +90,10 @@ def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watc
 
 
 def processes(facts: Facts, info: Mapping[str, Any], over: bool) -> tuple[Process, ...]:
-    """Return the processes of a run, its own first."""
+    """Return the processes of a run and how each ended; that of the script first, or equal ranks by number.
+
+    :param over: whether the recording is complete; otherwise the process is looked up on this machine.
+    """
     if info.get("part"):  # of equals
         seen = sorted(facts.of(RankSeen), key=lambda one: (one.rank is None, one.rank or 0, one.restart, one.pid))
         return tuple(map(_other, seen))
@@ -111,6 +115,7 @@ def processes(facts: Facts, info: Mapping[str, Any], over: bool) -> tuple[Proces
 
 
 def _other(seen: RankSeen) -> Process:
+    """Return a process of the run other than the script's, and how it ended."""
     if seen.over:
         ended = "killed" if seen.signal else "failed" if seen.error or seen.code else "finished"
     elif seen.alive:
@@ -122,13 +127,16 @@ def _other(seen: RankSeen) -> Process:
 
 
 def runs(info: Mapping[str, object]) -> bool | None:
-    """Return whether the process that writes the run is running; ``None`` if this machine cannot tell."""
+    """Return whether the process that records the run is still running; ``None`` if this machine cannot tell."""
     process = info.get("pid")
     return is_there(process, str(info.get("machine"))) if isinstance(process, int) else None
 
 
 def is_there(pid: int, machine: str) -> bool | None:
-    """Return whether a process is running; ``None`` if this machine cannot tell."""
+    """Return whether a process is running on this machine; a zombie is not. ``None`` if this machine cannot tell.
+
+    :param machine: the name of the machine of the process.
+    """
     if machine != platform.node() or os.name != "posix":
         return None
     try:
@@ -146,14 +154,19 @@ def is_there(pid: int, machine: str) -> bool | None:
 
 
 def gaps(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> tuple[str, ...]:
-    """Return why "no findings" is inconclusive; empty if coverage was complete and no process failed."""
+    """Return why "no findings" is inconclusive, in sentences; empty if coverage was complete and no process failed.
+
+    :param what: the observed steps; `unseen`: work that was not observed; `ran`: the processes.
+    """
     first, *rest = hidden(what, unseen) or ("",)
     early = [first] if what.stopped is not None else []
     return (*early, *endings(ran), *([] if early or not first else [first]), *rest)
 
 
 def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
-    """Return which work of a process was not observed; the step at which recording stopped comes first."""
+    """Return which work of a process was not observed, in sentences; the step at which recording stopped
+    comes first.
+    """
     found = []
     if what.stopped is not None:
         found.append(f"recording stopped at step {what.stopped.step}: {what.stopped.reason}")
@@ -170,7 +183,7 @@ def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
 
 
 def sampled(what: Watched) -> str:
-    """Return sentences on how many steps had their nodes recorded, if the budget did not allow all; empty if it did."""
+    """Return in sentences in how many steps nodes were recorded, if the budget did not allow all; empty if it did."""
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
     budget = f"{100 * what.budget:g}% budget; --budget none checks all"
@@ -182,7 +195,7 @@ def sampled(what: Watched) -> str:
 
 
 def endings(ran: Sequence[Process]) -> list[str]:
-    """Return how processes failed, with equal failures merged.
+    """Return sentences about how processes failed; equal failures share one.
 
     Processes that failed by themselves come first, then those that the launcher ended.
     """
@@ -201,13 +214,13 @@ def endings(ran: Sequence[Process]) -> list[str]:
 
 
 def failed_by_itself(one: Process) -> bool:
-    """Return whether a process failed or was killed for a reason of its own, not because others were gone."""
+    """Return whether a process failed or was killed, and not because other processes were gone."""
     gone = any(word in one.error.lower() for word in COLLECTIVE)
     return not gone and (one.ended == "failed" or (one.ended == "killed" and not one.signal))
 
 
 def ending(own: Process) -> str:
-    """Return how the script ended if it did not end normally; otherwise ""."""
+    """Return how the script ended, in words; empty if it ended normally."""
     if own.part:
         return next(iter(endings([own])), "")
     if own.signal:
@@ -220,6 +233,9 @@ def ending(own: Process) -> str:
 
 
 def _how(one: Process) -> str:
+    """Return how a process ended, without its name; empty if it ended normally or does not count, such as a helper
+    process.
+    """
     if one.ended == "failed":
         return f"ended with {_line(one.error)}" if one.error else f"exited with {one.code}"
     part = one.rank is not None or one.backwards
@@ -233,7 +249,7 @@ def _how(one: Process) -> str:
 
 
 def _names(several: Sequence[Process | RankSeen]) -> str:
-    """Return the display names of processes."""
+    """Return the names of processes: ranks, or process ids if one has no rank."""
     if any(one.rank is None for one in several):
         names = [f"rank {one.rank}" if one.rank is not None else f"process {one.pid}" for one in several]
         return few(names, 4)
@@ -266,7 +282,10 @@ def missing(ranks: Sequence[RankSeen]) -> list[int]:
 
 
 def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:
-    """Return what was not observed in processes other than `own`, without the gaps that are in `said`."""
+    """Return sentences about what was not observed in processes other than `own`, without the gaps that are in `said`.
+
+    :param own: the id of this process.
+    """
     same: dict[str, list[RankSeen]] = {}
     for seen in facts.of(RankSeen):
         for gap in seen.gaps if seen.pid != own else ():
@@ -276,12 +295,13 @@ def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:
 
 
 def _line(text: str, most: int = 120) -> str:
+    """Return the first line of a text, cut to `most` characters."""
     first = text.strip().partition("\n")[0].removesuffix(": ")
     return first if len(first) <= most else first[: most - 3] + "..."
 
 
 def contract(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> dict[str, Any]:
-    """Return the coverage that is written beside the findings in JSON."""
+    """Return the coverage as the dictionary that is written beside the findings in JSON."""
     stopped = what.stopped
     return {
         "watched": {

@@ -32,6 +32,7 @@ class Gradients:
 
     @property
     def total(self) -> float | None:
+        """The 2-norm of all gradients together; if some are not known, the norm that clipping found, or ``None``."""
         return together([*self.norms.values()]) if self.norms and self.whole else self.clip_norm
 
 
@@ -42,8 +43,9 @@ class LeafGradients:
         self._slots: dict[tuple[int, int], tuple[Packed, list[tuple[str, int]]]] = {}
 
     def of(self, calls: Iterable[BackwardCall]) -> tuple[dict[str, float], bool]:
-        """Return the norm by parameter, and whether all are included: parameters that several calls add to are left
-        out, since the sum was not measured.
+        """Return the gradient norms of the calls by parameter, and whether these are all.
+
+        Parameters to which several calls add are left out, since the norm of the sum was not measured.
         """
         found: dict[str, float] = {}
         several: set[str] = set()
@@ -55,6 +57,10 @@ class LeafGradients:
         return {name: value for name, value in found.items() if name not in several}, not several
 
     def _call(self, call: BackwardCall) -> list[tuple[str, float]]:
+        """Return name and gradient norm of each parameter that a backward call reached; none for ``autograd.grad``.
+
+        For packed nodes, the positions of the norms are kept by layout, so that the nodes need not be unpacked again.
+        """
         nodes = call.nodes
         if call.kind == "autograd.grad":  # its gradients are given away
             return []
@@ -97,9 +103,9 @@ def gradients_of(
 class OneKind:
     """Reads the gradients of steps with norms of one kind: that of the first step that has them for all its parameters.
 
-    Norms before and after clipping form no common series. Steps with only the other kind have no norms. The total norm
-    that clipping found counts as one before clipping, until a step shows that it is another: of some of the parameters,
-    or without a scaler's factor.
+    Kinds are ``BACKWARD`` and ``OPTIMIZER``: norms before and after clipping form no common series. Steps with only the
+    other kind have no norms. The total norm that clipping found counts as one before clipping, until a step shows that
+    it is another: of some of the parameters, or without a scaler's factor.
 
     :ivar kind: the kind; ``NO_SOURCE`` until it is known.
     """
@@ -140,7 +146,10 @@ def _alike(one: float, other: float) -> bool:
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:
-    """Return by parameter the slot of its gradient's norm: unpacks with slot numbers in place of norms."""
+    """Return each parameter with the position of its gradient's norm in ``packed.norms``.
+
+    It unpacks the nodes with positions in place of norms.
+    """
     count = len(packed.norms)
     runs = unpack(replace(packed, norms=range(count), unmeasured=frozenset(), bad={}))
     found = []

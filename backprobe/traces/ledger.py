@@ -86,7 +86,7 @@ class Ledger:
             yield buffer_title(buffer), HEAD, buffer_rows(buffer), {1}
 
     def _groups(self) -> Iterator[tuple[str, list[LedgerRow]]]:
-        """Yield the names of parameters, and their rows."""
+        """Yield the title of each table of parameters, and its rows: parameters of one optimizer that share rows."""
         groups: dict[tuple[int, tuple[str, ...]], list[LedgerRow]] = {}
         for row in self.rows:
             groups.setdefault((row.optimizer, row.parameters), []).append(row)
@@ -96,6 +96,9 @@ class Ledger:
             yield f"{few(names)}, in {held.name}{made}", rows
 
     def _table(self, rows: Sequence[LedgerRow]) -> list[tuple[str, ...]]:
+        """Return the cells of a table: one line for each event, with steps and number of periods at the
+        first of a row.
+        """
         table: list[tuple[str, ...]] = []
         for row in rows:
             steps = f"{row.first}" if row.first == row.last else f"{row.first} to {row.last}"
@@ -105,6 +108,7 @@ class Ledger:
         return table
 
     def _line(self, row: LedgerRow, event: LedgerEvent) -> tuple[str, str]:
+        """Return text and place of an event; after a step of the optimizer, also how often the weight moved."""
         text, site = event_line(row, event, self.optimizers)
         if event.what in STEPS and (moved := movement(row)):
             text += f": {moved}"
@@ -112,19 +116,19 @@ class Ledger:
 
 
 def buffer_title(buffer: LedgerBuffer) -> str:
-    """Return the names of buffers, and how often they changed."""
+    """Return the title of a buffer's table: names, class, how often it was compared and how often it changed."""
     title = f"{few(buffer.names)}, {plural(buffer.names, 'a buffer', 'buffers')} of {buffer.class_name}"
     changed = f"changed {counted(buffer.changed, 'time')}" if buffer.changed else "never changed"
     return f"{title}: compared {counted(buffer.looks, 'time')}, {changed}"
 
 
 def buffer_rows(buffer: LedgerBuffer) -> list[tuple[str, ...]]:
-    """Return the rows of a buffer's table."""
+    """Return the cells of a buffer's table: steps, times, what happened, line."""
     return [(steps, times, what, _place(site)) for steps, times, what, site in buffer_events(buffer)]
 
 
 def buffer_events(buffer: LedgerBuffer) -> list[tuple[str, str, str, Site | None]]:
-    """Return what changed a buffer, and from when on it was not finite: steps, times, what happened, line."""
+    """Return what changed a buffer, and from when on it was not finite, as (steps, times, what happened, line)."""
     first, last = buffer.first, buffer.last
     steps = f"{first}" if first == last else f"{first} to {last}"
     found: list[tuple[str, str, Site | None]] = []
@@ -156,7 +160,9 @@ def event_line(
 
 
 def change_cells(change: WeightChange) -> tuple[str, ...]:
-    """Return the cells of a change: step, size, the three parts, and what they leave of it."""
+    """Return the cells of a change of a weight: step, size, the parts of gradient, momentum and decay, and what they
+    leave.
+    """
     size = number(change.change)
     if change.weight > 0 and change.change > 0:
         size += f" ({100 * change.change / change.weight:.2g}%)"
@@ -171,6 +177,7 @@ def change_cells(change: WeightChange) -> tuple[str, ...]:
 
 
 def _part(norm: float, share: float, change: float) -> str:
+    """Return the norm of a part of a change as text, with its share of the change in percent."""
     if not norm:
         return "0"
     return f"{number(norm)} ({round(100 * share)}%)" if change else number(norm)
@@ -200,7 +207,9 @@ def _belongs(parameter: str, name: str) -> bool:
 
 
 def movement(row: LedgerRow) -> str:
-    """Say how many steps moved the weight, of those in which its values were compared; empty if there are none."""
+    """Return in how many steps the weight moved, in words, of those in which its values were compared; empty if none
+    were.
+    """
     still = stayed(row)
     if not row.moved + still:
         return ""
@@ -211,12 +220,12 @@ def movement(row: LedgerRow) -> str:
 
 
 def stayed(row: LedgerRow) -> int:
-    """Return how many steps left the weight as it was."""
+    """Return in how many steps of the row the weight stayed as it was."""
     return max(row.kept, sum(stay.periods for stay in row.stayed))
 
 
 def why_stayed(row: LedgerRow) -> str:
-    """Say why steps left the weight as it was, as the end of a sentence; empty if that is not known."""
+    """Return why steps left the weight as it was, as the end of a sentence; empty if that is not known."""
     known = [stay for stay in row.stayed if stay.cause != events.NOT_KNOWN]
     total = sum(stay.periods for stay in row.stayed)
     if not known:
@@ -238,4 +247,5 @@ def _reason(stay: LedgerStay) -> str:
 
 
 def _place(site: Site | None) -> str:
+    """Return a line as the text ``file.py:12``; empty if it is not known."""
     return f"{short_path(site.file)}:{site.line}" if site is not None else ""

@@ -63,7 +63,7 @@ class TracedStep:
 
 
 class Steps(Shown, list[TracedStep]):
-    """Steps in memory.
+    """Steps in memory, as a list that displays as a table.
 
     :ivar measured: statistics by layer, of these and of other steps.
     """
@@ -71,16 +71,17 @@ class Steps(Shown, list[TracedStep]):
     measured: Sequence[Measured] = ()
 
     def statistics(self, after: int = -1) -> Sequence[Measured]:
+        """Return the statistics by layer of the steps after step `after`."""
         return [one for one in self.measured if one.step > after]
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """The numbers of a step.
+    """The numbers of a step, without its nodes.
 
-    ``values`` has weight, gradient and update of the first name, then of the second, and so on: 2-norms, -1 if not
-    measured. ``loss`` is the sum of the roots of ``calls`` backward calls, divided by ``scale``. For the others see
-    ``Step``.
+    ``values`` has the 2-norms of weight, gradient and update of the first of ``names``, then of the second, and so on;
+    -1 if not measured. ``loss`` is the sum of the roots of ``calls`` backward calls, divided by ``scale``. For the
+    others see ``Step``.
     """
 
     index: int

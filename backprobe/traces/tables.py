@@ -18,13 +18,13 @@ Column = tuple[str, Callable[[Any], object]]
 
 
 def table(records: Sequence[object]) -> str:
-    """Return `records` as a text table, one row for each."""
+    """Return `records` as a text table, one row for each; a long one without its middle."""
     head, body = _table(records)
     return text_table(head, body, _right(body)) if body else "[]"
 
 
 def html(records: Sequence[object]) -> str:
-    """Return `records` as an HTML table."""
+    """Return `records` as an HTML table, one row for each; a long one without its middle."""
     head, body = _table(records)
     return html_table(head, body, _right(body)) if body else "<p>none</p>"
 
@@ -53,11 +53,12 @@ def _table(records: Sequence[object]) -> tuple[list[str], list[list[str]]]:
 
 
 def _right(body: Sequence[Sequence[str]]) -> set[int]:
-    """Return the indices of columns that hold numbers."""
+    """Return the indices of columns that hold only numbers, which are aligned on the right."""
     return {i for i in range(len(body[0])) if all(_is_number(row[i]) for row in body if row[i] and row[i][:3] != "...")}
 
 
 def _is_number(text: str) -> bool:
+    """Return whether a cell is a number."""
     try:
         float(text)
     except ValueError:
@@ -66,20 +67,26 @@ def _is_number(text: str) -> bool:
 
 
 def _columns(record: object) -> Sequence[Column]:
+    """Return the columns for a type of record: those that it declares, those of the table below, or its fields."""
     return getattr(record, "COLUMNS", None) or _COLUMNS.get(type(record)) or _fields(record)
 
 
 def _fields(record: object) -> Sequence[Column]:
+    """Return a column for each public field of a dataclass; for other objects one column with their text."""
     if not is_dataclass(record):
         return [("", str)]
     return [(one.name.replace("_", " "), _getter(one.name)) for one in fields(record) if not one.name.startswith("_")]
 
 
 def _getter(name: str) -> Callable[[Any], object]:
+    """Return a function that returns the attribute `name` of a record."""
     return lambda record: getattr(record, name)
 
 
 def _cell(value: object) -> str:
+    """Return a value as the text of a cell, cut to ``MAX_CELL_CHARACTERS``; empty for ``None``, false and
+    empty values.
+    """
     if value is None or value is False or (isinstance(value, (str, Sequence, Mapping)) and not value):
         return ""
     if value is True:
@@ -101,11 +108,12 @@ def _cell(value: object) -> str:
 
 
 def _most(stats: Iterable[GradStat | None]) -> float | None:
-    """Return the largest norm."""
+    """Return the largest known norm; ``None`` if none is known."""
     return max((stat.norm for stat in stats if stat is not None and stat.norm is not None), default=None)
 
 
 def _roots(call: BackwardCall) -> str:
+    """Return the values of a call's roots as text, or their number if no value is known."""
     values = [root.value for root in call.roots if root.value is not None]
     return few([number(value) for value in values]) or counted(len(call.roots), "root")
 

@@ -50,9 +50,12 @@ class Trace:
         ranks: Callable[[], Mapping[int, Trace]] = dict,
         sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
-        """:param findings: the findings, or a function that computes them when they are first read.
-        :param sources: returns the source text of the lines that records name, for a run recorded in this
-            process.
+        """Make a trace of recorded data; see the attributes of the same names.
+
+        :param facts: what trackers recorded. ``info``: the data about the run, such as its script and versions.
+        :param findings: the findings, or a function that computes them when they are first read.
+        :param ranks: returns the traces of the other ranks when they are first read.
+        :param sources: returns the source text of the lines that records name, for a run recorded in this process.
         """
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
@@ -158,8 +161,9 @@ class Trace:
             yield from step.backwards
 
     def step_rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
-        """Iterate over the numbers of the steps at positions `first` up to `end` (not included), in order, without
-        creating the records of ``steps``.
+        """Iterate over the numbers of the steps at positions `first` up to `end` (not included), in order.
+
+        The records of ``steps`` are not created.
         """
         stored = getattr(self.steps, "rows", None)
         if stored is not None:
@@ -181,7 +185,7 @@ class Trace:
         return self._findings
 
     def note_unseen(self, unseen: Sequence[Unseen]) -> None:
-        """Add to what was not observed."""
+        """Add work that was not observed to the coverage, such as rules that failed."""
         if unseen:
             self.facts = replace(self.facts, unseen=(*self.facts.unseen, *unseen))
 
@@ -240,4 +244,5 @@ def _up(path: str) -> Iterator[str]:
 
 
 def _within(path: str, name: str) -> bool:
+    """Return whether a module or parameter `path` is `name`, or inside the module `name`; always for an empty name."""
     return path == name or path.startswith(name + ".") or name == ""
