@@ -85,7 +85,7 @@ def collapse(
     parameters: bool = False,
     views: bool = False,
 ) -> Diagram:
-    """Collapse `graph` into boxes.
+    """Collapse `graph` into boxes: closed modules, one of several equal blocks, and the remaining nodes.
 
     :param depth: levels of modules that are opened: 0 shows the outermost calls as boxes. Without it, as many as leave
         no more than 60 boxes.
@@ -113,7 +113,7 @@ def collapse(
 
 
 def _opened(graph: Graph, select: Selection) -> set[int]:
-    """Return the calls to open: those chosen and those around them."""
+    """Return the indices of the calls to open: those that `select` chooses, and those around them."""
     if select is None:
         return set()
     wanted = Choice(select)
@@ -129,7 +129,7 @@ def _opened(graph: Graph, select: Selection) -> set[int]:
 
 
 class _Folder:
-    """Builds one diagram."""
+    """Builds one diagram of a graph, for one depth and one set of options."""
 
     def __init__(self, tree: Tree, depth: int, opened: set[int], fold: bool, parameters: bool, views: bool) -> None:
         self._tree, self._graph = tree, tree.graph
@@ -143,6 +143,7 @@ class _Folder:
         self._runs: dict[int, list[Repeated]] = {}
 
     def diagram(self) -> Diagram:
+        """Return the diagram: add the boxes of all levels that are drawn, number them, and join them by arrows."""
         stack: list[tuple[int, int]] = [(-1, -1)]
         while stack:
             call, parent = stack.pop()
@@ -152,6 +153,9 @@ class _Folder:
         return self._made
 
     def _is_open(self, call: int) -> bool:
+        """Return whether a call is drawn around its contents: it was chosen, or is above the depth and shows more than
+        one op.
+        """
         if call in self._opened:
             return True
         if self._graph.calls[call].depth >= self._depth:
@@ -160,7 +164,12 @@ class _Folder:
         return len(shown) > 1 or any(item.call >= 0 for item in shown)  # a box around one op adds nothing
 
     def _level(self, call: int, parent: int) -> list[tuple[int, int]]:
-        """Add the boxes of one level. Returns the levels inside it that are to be drawn, with the boxes around them."""
+        """Add the boxes of one level to the diagram.
+
+        :param call: the call whose direct contents are the level; -1 for the outermost.
+        :param parent: the number of the box around it.
+        :returns: the calls inside it that are drawn open, with the numbers of their boxes.
+        """
         level = self._tree.levels[call]
         found = runs(level, self._labels(level)) if self._fold else [Repeated(i) for i in range(len(level.items))]
         self._runs[call] = found
@@ -190,7 +199,11 @@ class _Folder:
         return more
 
     def _labels(self, level: Level) -> list[object]:
-        """Return labels that are equal for items that may be folded: structure, and path except for numbers."""
+        """Return a label for each item of a level, equal for items that may be folded.
+
+        It has the item's structure, and its path except for numbers. Calls that were chosen to be open get labels of
+        their own.
+        """
         calls = self._graph.calls
         return [
             i
@@ -200,6 +213,9 @@ class _Folder:
         ]
 
     def _shown(self, item: Item) -> bool:
+        """Return whether an item gets a box: not for parameters, and nodes that only reshape or cast,
+        unless asked for.
+        """
         if item.call >= 0:
             return True
         leaf = self._graph.facts.leaves.get(item.node)
@@ -210,6 +226,9 @@ class _Folder:
         return self._views or not _is_quiet(self._graph.type(item.node)) or len(inputs) != 1
 
     def _repeat_label(self, level: Level, run: Repeated) -> str:
+        """Return the label of a box around a repeated group: the range of names of its first calls, or its number of
+        nodes.
+        """
         names = []
         for k in (run.start, run.end - run.period):
             calls = [i.call for i in level.items[k : k + run.period] if i.call >= 0]
@@ -217,6 +236,11 @@ class _Folder:
         return names_of_run(names[0], names[-1]) if names[0] else f"{run.period} nodes"
 
     def _module(self, level: Level, item: Item, run: Repeated, parent: int, times: int, at: int) -> int:
+        """Add the box of a module call, and return its number.
+
+        :param run: the repetition that the box stands for; `at`: the item's position in its level.
+        :param times: the number of repetitions, 1 for none.
+        """
         call = self._graph.calls[item.call]
         last = self._graph.calls[level.items[at + run.end - run.start - run.period].call]
         stray = call.path == f"({call.class_name})"  # a module that is not part of the model
@@ -237,6 +261,7 @@ class _Folder:
         return self._add(box, self._tree.nodes([item]))
 
     def _node(self, i: int, parent: int, times: int) -> int:
+        """Add the box of a node that is not in a closed module, and return its number."""
         node = self._graph[i]
         leaf = self._graph.facts.leaves.get(i)
         if leaf is not None:
@@ -260,6 +285,7 @@ class _Folder:
         return self._add(box, [i])
 
     def _add(self, box: Box, nodes: Iterable[int]) -> int:
+        """Add a box to the diagram, with counts of `nodes`, their parameters and saved bytes; return its number."""
         graph = self._graph
         nodes = list(nodes)
         box.number = len(self._made.boxes)
@@ -317,8 +343,9 @@ class _Folder:
             call = level.items[low].call
 
     def _through(self, i: int) -> list[int]:
-        """Return the boxes for node `i` as a source of values: its own, or if it is not drawn, those of its inputs'
-        sources.
+        """Return the boxes from which the value of node `i` comes.
+
+        That is its own box; if the node is not drawn, the boxes of its inputs' sources.
         """
         c = self._graph.columns
         seen, stack, found = {i}, [i], []
@@ -335,6 +362,7 @@ class _Folder:
         return found
 
     def _arrows(self) -> None:
+        """Add the arrows between boxes, merged if they join the same two, and a box for each root."""
         graph = self._graph
         arrows: dict[tuple[int, int], Arrow] = {}
         for call, groups in self._groups.items():

@@ -67,6 +67,7 @@ class GraphDiff:
 
 
 def _where(node: Node) -> str:
+    """Return where a node was made, as text: "leaves", its module call, or its line."""
     if node.kind == "accumulate":
         return "leaves"
     if node.module is None:
@@ -75,7 +76,10 @@ def _where(node: Node) -> str:
 
 
 def compare(a: Graph, b: Graph) -> GraphDiff:
-    """Compare two graphs; see ``Graph.compare``."""
+    """Return the differences between two graphs; see ``Graph.compare``.
+
+    Nodes are paired within the same module call; leaves by name.
+    """
     groups: dict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, graph in ((0, a), (1, b)):
         for i in _forward(graph):
@@ -105,10 +109,15 @@ def compare(a: Graph, b: Graph) -> GraphDiff:
 
 
 def _forward(graph: Graph) -> list[int]:
+    """Return the indices of all nodes in forward order."""
     return sorted(range(len(graph)), key=lambda i: (graph.columns.seqs[i], i))
 
 
 def _change(x: Node, y: Node, other: dict[int, int], graphs: tuple[Graph, Graph]) -> Change | None:
+    """Return the differences between two paired nodes; ``None`` if there are none.
+
+    :param other: for each node of the first graph, its partner in the second.
+    """
     what = []
     if x.inputs != y.inputs:
         what.append(f"{_shapes(x)} became {_shapes(y)}")
@@ -125,6 +134,7 @@ def _change(x: Node, y: Node, other: dict[int, int], graphs: tuple[Graph, Graph]
 
 
 def _name(graph: Graph, edge: tuple[int, int] | None) -> str:
+    """Return the target of an edge as text: name or type, and index."""
     if edge is None:
         return "nowhere"
     leaf = graph.facts.leaves.get(edge[0])
@@ -132,15 +142,20 @@ def _name(graph: Graph, edge: tuple[int, int] | None) -> str:
 
 
 def _shapes(node: Node) -> str:
+    """Return the shapes of a node's incoming gradients as text."""
     return ", ".join(map(str, node.inputs)) or "nothing"
 
 
 def _saved(node: Node) -> str:
+    """Return the saved tensors of a node as text."""
     return ", ".join(f"{s.name} {s.meta or s.hook}" for s in node.saved) or "nothing"
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
-    """Return pairs of positions with equal labels, ascending on both sides."""
+    """Return pairs of positions in `a` and `b` with equal labels, ascending on both sides.
+
+    Short stretches are compared exactly; longer ones are split at labels that occur once, or paired greedily.
+    """
     found: list[Pair] = []
     stack = [(0, len(a), 0, len(b))]
     while stack:
@@ -168,8 +183,9 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
 
 
 def _anchors(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, high: int) -> list[Pair]:
-    """Return pairs of labels that occur once on each side, as the longest chain that ascends on both (patience
-    diff).
+    """Return pairs of positions of labels that occur once on each side, ascending on both (patience diff).
+
+    :param lo, hi: the range of positions in `a`; `low`, `high`: in `b`.
     """
     once = {label for label, n in Counter(a[lo:hi]).items() if n == 1}
     once &= {label for label, n in Counter(b[low:high]).items() if n == 1}

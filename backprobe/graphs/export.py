@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 def _nested(diagram: Diagram) -> Iterator[tuple[Box, int, bool]]:
-    """Yield boxes like brackets: (box, depth, whether it ends here); closed boxes once."""
+    """Yield (box, depth, whether it ends here): an opened box before and after its contents, a closed one once."""
     children: dict[int, list[Box]] = {}
     for box in diagram.boxes:
         children.setdefault(box.parent, []).append(box)
@@ -34,9 +34,10 @@ def _nested(diagram: Diagram) -> Iterator[tuple[Box, int, bool]]:
 
 
 def dot(diagram: Diagram) -> str:
-    """Return `diagram` in Graphviz's language; opened boxes are clusters."""
+    """Return `diagram` in Graphviz's language (DOT); opened boxes are clusters."""
 
     def quoted(*lines: str) -> str:
+        """Return lines as one quoted and escaped DOT string."""
         # Graphviz reads entities in labels too.
         words = [plain(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines if line]
         return '"' + "\\n".join(words) + '"'
@@ -59,6 +60,9 @@ def mermaid(diagram: Diagram) -> str:
     """Return `diagram` as Mermaid, for Markdown; opened boxes are subgraphs."""
 
     def quoted(*lines: str) -> str:
+        """Return lines as one quoted Mermaid string; characters that Mermaid may interpret are written as
+        their code.
+        """
         # Mermaid reads numbered entities inside quotes; with letters, signs and spaces alone nothing is markup.
         words = (
             "".join(c if c.isalnum() or c in " .,_-…→" else f"#{ord(c)};" for c in plain(line))
@@ -139,8 +143,9 @@ def model_explorer(graph: Graph) -> str:
 
 
 def chrome_trace(graph: Graph) -> str:
-    """Return a Chrome trace whose time axis is the forward order, one microsecond for each node: a graph has no real
-    times.
+    """Return a Chrome trace in JSON whose time axis is the forward order, one microsecond for each node.
+
+    A graph has no real times.
     """
     own = sorted(
         (i for i in range(len(graph)) if graph.columns.seqs[i] != ACCUMULATE_SEQ), key=graph.columns.seqs.__getitem__

@@ -142,6 +142,7 @@ class Graph(Sequence[Node]):
         return total
 
     def _node(self, i: int) -> Node:
+        """Make the ``Node`` object with the data of row `i` of the columns."""
         c = self.columns
         kind, place = c.kinds[c.kind[i]], c.places[c.place[i]]
         call = self.calls[place.call] if place.call >= 0 else None
@@ -244,6 +245,7 @@ class Graph(Sequence[Node]):
 
     @cached_property
     def _back(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The edges of the graph reversed, as starts and targets."""
         return order.reverse(self.columns.starts, self.columns.targets)
 
     def dominators(self) -> list[int]:

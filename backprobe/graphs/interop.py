@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 
 def _needed(package: str, method: str) -> ModuleType:
+    """Import and return a package that `method` needs.
+
+    :raises BackprobeError: it is not installed.
+    """
     try:
         return importlib.import_module(package)
     except ImportError as error:

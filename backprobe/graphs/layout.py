@@ -67,8 +67,9 @@ class _Slot:
 
 
 def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Drawing:
-    """Return positions for all boxes and arrows. `size` gives width and height of a closed box, or of an opened one's
-    title.
+    """Return positions for all boxes and arrows of a diagram.
+
+    :param size: returns width and height of a closed box, or of the title of an opened one.
     """
     made = Drawing()
     for box in diagram.boxes:
@@ -104,14 +105,19 @@ def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Draw
 
 
 def _moved(line: DrawnEdge, x: float, y: float) -> DrawnEdge:
+    """Return an edge shifted by `x` and `y`."""
     return DrawnEdge([(px + x, py + y) for px, py in line.points], line.arrow, line.title)
 
 
 def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
-    """Return the arrows as links within each opened box, between the items directly in it and its ports."""
+    """Return the arrows as links within each opened box, between the items directly in it and its ports.
+
+    The keys are the box and the two items; the values are the titles.
+    """
     links: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
 
     def chain(number: int) -> list[int]:
+        """Return a box and the boxes around it, innermost first; -1, the drawing, comes last."""
         found = [number]
         while (number := diagram.boxes[number].parent) >= 0:
             found.append(number)
@@ -132,8 +138,11 @@ def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
 def _arrange(
     items: Sequence[int], links: dict[tuple[int, int], str], placed: dict[int, Placed], framed: bool
 ) -> tuple[float, float, Point, list[DrawnEdge]]:
-    """Arrange `items` in a box of their own. Returns its width and height, the x of its ports, and the lines inside
-    it.
+    """Give positions to `items`, the boxes directly in one box.
+
+    :param links: the arrows between the items and the ports, with titles.
+    :param framed: the box is drawn and has a title.
+    :returns: width and height of the box, the x of its two ports, and the lines inside it.
     """
     order = {item: k for k, item in enumerate(items)}
     rank = _ranks(items, links, order)
@@ -170,8 +179,9 @@ def _arrange(
 
 
 def _ranks(items: Sequence[int], links: dict[tuple[int, int], str], order: dict[int, int]) -> dict[int, int]:
-    """Return the rank of each item: the longest path from the top; items without inputs then move down to their first
-    user.
+    """Return the rank (row, from the top) of each item: the longest path from an item without inputs.
+
+    Items without inputs then move down to just above their first user.
     """
     rank = dict.fromkeys(items, 0)
     into: dict[int, list[int]] = defaultdict(list)
@@ -197,8 +207,10 @@ def _slots(
     rank: dict[int, int],
     order: dict[int, int],
 ) -> tuple[list[_Slot], dict[int, int], dict[tuple[int, int], list[int]]]:
-    """Return slots for items, ports and passing arrows; the slot of each item; the slots that each link goes
-    through.
+    """Return the slots of all items, ports and arrows that pass a row; the slot of each item; and the slots of each
+    link.
+
+    The slots of a link are those that it goes through, from top to bottom.
     """
     has_in, has_out = any(a == IN for a, _ in links), any(b == OUT for _, b in links)
     base = 1 if has_in else 0
@@ -235,7 +247,10 @@ def _slots(
 
 
 def _uncross(slots: list[_Slot], rows: list[list[int]], sweeps: int = 8) -> None:
-    """Order each row by the barycentre of its neighbours, back and forth; keep the order with the fewest crossings."""
+    """Order each row, in place, by the mean position of its neighbours above or below, to reduce crossings.
+
+    Sweeps down and up in turn, and keeps the order with the fewest crossings.
+    """
     best = [list(row) for row in rows]
     fewest = _crossings(slots, rows)
     for sweep in range(sweeps):
@@ -256,8 +271,9 @@ def _uncross(slots: list[_Slot], rows: list[list[int]], sweeps: int = 8) -> None
 
 
 def _crossings(slots: list[_Slot], rows: list[list[int]]) -> int:
-    """Return the number of crossing pairs of links between neighbouring rows: inversions, counted with a Fenwick
-    tree.
+    """Return the number of crossing pairs of links between neighbouring rows.
+
+    They are inversions, counted with a Fenwick tree.
     """
     total = 0
     for upper, lower in pairwise(rows):
@@ -282,7 +298,7 @@ def _crossings(slots: list[_Slot], rows: list[list[int]]) -> int:
 
 
 def _columns(slots: list[_Slot], rows: list[list[int]], sweeps: int = 40) -> None:
-    """Give each slot an x near those above and below it, in the order of its row, with space between."""
+    """Give each slot, in place, an x near those above and below it, in the order of its row, with space between."""
     for row in rows:
         x = 0.0
         for k in row:
@@ -312,8 +328,9 @@ def _columns(slots: list[_Slot], rows: list[list[int]], sweeps: int = 40) -> Non
 
 
 def _pull(slots: list[_Slot], upper: int, lower: int, upwards: bool = False) -> tuple[float, float]:
-    """Return how strongly a link pulls its ends into one column, and the x that it wants for the lower one (or, with
-    `upwards`, the upper one). Passing arrows pull most, then chains.
+    """Return how strongly a link pulls its ends into one column, and the x that it wants for one of them.
+
+    That is the lower end, or with `upwards` the upper one. Passing arrows pull most, then chains.
     """
     a, b = slots[upper], slots[lower]
     weight = 8.0 if a.item is None and b.item is None else 4.0 if len(a.down) == 1 and len(b.up) == 1 else 1.0
@@ -345,11 +362,15 @@ def _line(
     heights: list[float],
     bottom: float,
 ) -> DrawnEdge:
-    """Return the points of a link: out of the bottom of one item, down through the rows that it passes, into the top of
-    another.
+    """Return the points of a link between two items.
+
+    It leaves the bottom of one, goes down through the rows that it passes, and enters the top of the other.
+
+    :param way: the slots that it goes through; `tops`, `heights`: of the rows; `bottom`: of the box around.
     """
 
     def port(item: int | None, slot: _Slot, leaving: bool) -> Point:
+        """Return the point at which a link leaves or enters an item, or the port of the box around."""
         if item == IN:
             return slot.x, 0.0
         if item == OUT:

@@ -12,7 +12,7 @@ Ints = Sequence[int]
 
 
 def reverse(starts: Ints, targets: Ints) -> tuple[array[int], array[int]]:
-    """Return the reversed edges in the same form, without edges that go nowhere."""
+    """Return the reversed edges in the same form (starts and targets), without edges that go nowhere."""
     n = len(starts) - 1
     counts = array("q", bytes(8 * (n + 1)))
     for to in targets:
@@ -48,8 +48,9 @@ def topological(starts: Ints, targets: Ints) -> list[int]:
 
 
 def borders(starts: Ints, targets: Ints, width: int) -> list[tuple[int, int]]:
-    """Return the edges from one band of depth into a deeper one, for bands of depth `width`. Depth is the longest path
-    from a node without incoming edges.
+    """Return the edges from one band of depth into a deeper one, for bands of `width` levels.
+
+    Depth is the longest path from a node without incoming edges.
     """
     depth = [0] * (len(starts) - 1)
     found = []
@@ -93,8 +94,10 @@ def reach(starts: Ints, targets: Ints, begin: Iterable[int], within: bytearray |
 
 
 def longest(starts: Ints, targets: Ints, order: Ints, weights: Sequence[float] | None = None) -> list[float]:
-    """Return the weight of the heaviest chain that begins at each node: the sum of its nodes' weights (default: 1
-    each).
+    """Return the weight of the heaviest chain that begins at each node: the sum of its nodes' weights, by default 1
+    each.
+
+    :param order: the nodes in topological order.
     """
     best: list[float] = [0] * (len(starts) - 1)
     for i in reversed(order):
@@ -107,7 +110,10 @@ def longest(starts: Ints, targets: Ints, order: Ints, weights: Sequence[float] |
 
 
 def levels(starts: Ints, targets: Ints, order: Ints) -> list[int]:
-    """Return the number of edges of the longest path from a root to each node."""
+    """Return the number of edges of the longest path from a root to each node.
+
+    :param order: the nodes in topological order.
+    """
     level = [0] * (len(starts) - 1)
     for i in order:
         below = level[i] + 1
@@ -131,12 +137,14 @@ class ReadyQueue:
         self.nodes: list[int] = []
 
     def push(self, node: int) -> None:
+        """Add a node that can run."""
         heap = self.nodes
         heap.append(node)
         if len(heap) > 1:
             self._up(len(heap) - 1, node)
 
     def pop(self) -> int:
+        """Remove and return the node with the highest key."""
         heap, keys = self.nodes, self._keys
         first, last = heap[0], heap.pop()
         count = len(heap)
@@ -156,6 +164,7 @@ class ReadyQueue:
         return first
 
     def remove(self, node: int) -> None:
+        """Remove a node, which need not be the first: then the heap is built anew from the others."""
         if self.nodes[0] == node:
             self.pop()
             return
@@ -165,6 +174,7 @@ class ReadyQueue:
                 self.push(other)
 
     def _up(self, hole: int, node: int) -> None:
+        """Move a node up from position `hole` of the heap to where its parent has no lower key."""
         heap, keys = self.nodes, self._keys
         key = keys[node]
         while hole > 0:
@@ -177,8 +187,10 @@ class ReadyQueue:
 
 
 class Schedule:
-    """The order in which the engine runs nodes on one thread in one backward: of the nodes whose producers have all
-    run, the one with the highest key is next.
+    """Simulates the order in which the engine runs nodes on one thread in one backward.
+
+    Of the nodes whose producers have all run, the one with the highest key is next. Ask for ``next``, and call ``ran``
+    with the node that has run.
 
     Note [Counting producers]: Producers are counted over all nodes that the roots can reach, including nodes that are
     not needed, as in the engine.
@@ -209,7 +221,7 @@ class Schedule:
         return ready[0] if ready else None
 
     def best(self, among: Callable[[int], bool]) -> int | None:
-        """Return the first of the ready nodes that satisfy `among`."""
+        """Return the ready node with the highest key that satisfies `among`; ``None`` if none does."""
         return max(filter(among, self._queue.nodes), key=self._keys.__getitem__, default=None)
 
     def ran(self, i: int) -> None:
@@ -218,6 +230,7 @@ class Schedule:
         self._reached(self._targets[self._starts[i] : self._starts[i + 1]])
 
     def _reached(self, nodes: Iterable[int]) -> None:
+        """Count one producer less for each of `nodes`, and queue those that have none left and that run."""
         waiting, inside, push = self._waiting, self._inside, self._queue.push
         for to in nodes:
             if to >= 0:
@@ -227,7 +240,7 @@ class Schedule:
 
 
 def by_walk(seqs: Ints) -> list[int]:
-    """Return keys that order equal sequence numbers as in the walk."""
+    """Return keys that order nodes by sequence number, and equal ones by their position in the walk of the graph."""
     rank = [0] * len(seqs)
     for at, i in enumerate(sorted(range(len(seqs) - 1, -1, -1), key=seqs.__getitem__)):
         rank[i] = at

@@ -8,7 +8,7 @@ from .words import count_of
 
 
 def text(diagram: Diagram) -> str:
-    """Return one line for each box, in forward order; the contents of a box are below it."""
+    """Return a diagram as a text tree: one line for each box, in forward order, its contents below it."""
     rows: list[tuple[str, str]] = []
     children: dict[int, list[Box]] = {}
     for box in diagram.boxes:
@@ -38,7 +38,7 @@ def name(box: Box) -> str:
 
 
 def facts(box: Box) -> str:
-    """Return counts and details of a box, per block if it stands for several."""
+    """Return counts and details of a box as text, per block if it stands for several."""
     parts = []
     if box.kind in ("module", "repeat"):
         parts.append(counted(box.nodes, "node"))

@@ -78,6 +78,7 @@ class PackedNodes(Sequence[NodeRun]):
         return self._runs[i]
 
     def _unpacked(self) -> tuple[NodeRun, ...]:
+        """Return the records of all nodes; a subclass may read them from elsewhere."""
         return unpack(self.packed)
 
     def __repr__(self) -> str:
@@ -85,6 +86,10 @@ class PackedNodes(Sequence[NodeRun]):
 
 
 def unpack(packed: Packed) -> tuple[NodeRun, ...]:
+    """Return the records of all nodes of a packed call: gradients, times, and the order in which they ran.
+
+    Gradients of nodes without a hook are derived: a reshaping node passes on the norm that it received.
+    """
     layout, signature = packed.layout, packed.signature
     nodes = layout.nodes
     ran = {node: at for at, node in enumerate(run_order(layout, signature.order, packed.raised))}
@@ -130,15 +135,19 @@ def unpack(packed: Packed) -> tuple[NodeRun, ...]:
 
 
 def _stat(packed: Packed, slot: int, shape: tuple[int, ...], dtype: str) -> GradStat:
+    """Return the record of a gradient from its norm's position in ``packed.norms``."""
     norm = None if slot in packed.unmeasured else packed.norms[slot]
     return GradStat(shape, dtype, norm, packed.bad.get(slot))
 
 
 def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int]:
-    """Return all nodes that ran, in order. `observed` are those with a hook, in the order in which they ended.
+    """Return the indices of all nodes that ran, in order.
 
-    The engine's rule (``engine_order``) puts those without a hook between them. Where what was observed differs from
-    the rule (device threads, hooks that run a backward of their own), what was observed holds.
+    The engine's rule (``engine_order``) puts nodes without a hook between those that were observed. Where what was
+    observed differs from the rule (device threads, hooks that run a backward of their own), what was observed holds.
+
+    :param observed: the nodes with a hook, in the order in which they ended.
+    :param raised: the call ended with an error, so that not all nodes ran.
     """
     nodes = layout.nodes
     starts = [0, *accumulate(len(node.edges) for node in nodes)]
@@ -150,6 +159,7 @@ def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int
     at = 0
 
     def may_run(i: int) -> bool:
+        """Return whether a node has no hook, or is the next one that was observed."""
         return i in free or (at < len(observed) and i == observed[at])
 
     while (i := schedule.next) is not None:
@@ -166,12 +176,13 @@ def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int
 
 
 def pack(runs: Sequence[NodeRun]) -> Packed:
-    """Pack records that were not unpacked from a ``Packed``; every gradient is listed separately."""
+    """Return node records that did not come from a ``Packed`` in packed form; every gradient is listed separately."""
     norms: list[float] = []
     bad: dict[int, BadValues] = {}
     unmeasured: set[int] = set()
 
     def rows(i: int, stats: Sequence[GradStat | None]) -> list[Measured]:
+        """Add the norms of a node's gradients to the lists, and return their entries."""
         found: list[Measured] = []
         for k, stat in enumerate(stats):
             if stat is None:

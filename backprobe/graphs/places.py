@@ -52,6 +52,7 @@ def resolve(graph: Graph, place: Place) -> list[int]:
 
 
 def _by_name(graph: Graph, name: str) -> list[int]:
+    """Return the nodes that a text refers to, looked up in the order that ``resolve`` states."""
     for root in graph.roots:
         if root.name == name:
             return [root.node]
@@ -64,6 +65,10 @@ def _by_name(graph: Graph, name: str) -> list[int]:
 
 
 def _by_pattern(graph: Graph, pattern: Any) -> list[int]:
+    """Return the nodes of all parameters and modules whose name matches a glob or pattern.
+
+    :raises BackprobeError: none does.
+    """
     wanted = Choice(pattern)
     found = {i for name, i in graph.parameters.items() if wanted(name)}
     modules = sorted({call.path for call in graph.calls})
@@ -76,8 +81,10 @@ def _by_pattern(graph: Graph, pattern: Any) -> list[int]:
 
 
 def in_module(graph: Graph, path: str) -> list[int]:
-    """Return the nodes made in calls of the module at `path` or of modules inside it, and their parameters. A container
-    that is not called itself (``layers``) stands for its contents. ``path:2`` is the second call alone.
+    """Return the nodes made in calls of the module at `path` or of modules inside it, and their parameters.
+
+    A container that is not called itself (``layers``) stands for its contents. ``path:2`` is the second call alone.
+    Empty if there is no such module.
     """
     match = _CALL.match(path)
     number = int(match[2]) if match else None

@@ -55,8 +55,8 @@ class Plan:
         self._normalising: list[int] | None = None
 
     def borders(self, width: int) -> list[tuple[int, int]]:
-        """Return the edges into a deeper band of depth; see ``order.borders``. Call it with the same `width` every
-        time.
+        """Return the edges into a deeper band of depth; see ``order.borders``. The result is kept: `width` must not
+        change.
         """
         if self._borders is None:
             self._borders = borders(self.starts, self.targets, width)
@@ -70,11 +70,13 @@ class Plan:
         return self._normalising
 
     def edges(self, i: int) -> list[tuple[int, int] | None]:
+        """Return the edges of a node: for each, the node that it goes to and that node's input number, or ``None``."""
         a, b = self.starts[i], self.starts[i + 1]
         pairs = zip(self.targets[a:b], self.numbers[a:b], strict=True)
         return [None if to < 0 else (to, number) for to, number in pairs]
 
     def fits(self, other: tuple[list[str], list[int], list[int], list[int]]) -> bool:
+        """Return whether a graph, given as names, counts, targets and numbers, has the structure of this plan."""
         return (self.names, self.counts, self.targets, self.numbers) == other
 
 
@@ -118,7 +120,7 @@ def engine_order(plan: Plan, seqs: Sequence[int], needed: Set[int] | None = None
 def running_node(
     plan: Plan, seqs: Sequence[int], finished: Sequence[int], needed: Set[int] | None
 ) -> tuple[int | None, bool]:
-    """Return the node that was running when the engine raised, and whether that is certain.
+    """Return the hooked node that was running when the engine raised, and whether that is certain.
 
     `finished` are the hooked nodes that ended; see Note [Nodes that are hooked]. Nodes without a hook before the first
     unfinished hooked one are assumed to have run: a reshape or an accumulator does not raise, unless a hook on it does.

@@ -23,10 +23,12 @@ class Repeated:
 
 
 def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Repeated]:
-    """Split the items of `level` into runs, as few as a greedy pass finds.
+    """Split the items of `level` into repetitions and single items, which cover it in order.
+
+    A greedy pass takes, at each position, the repetition that covers most items.
 
     :param labels: of the items: equal for those that may be folded.
-    :param longest: the maximum length of a group.
+    :param longest: the maximum number of items in a group.
     """
     items = level.items
     made: dict[int, list[Link]] = defaultdict(list)
@@ -72,6 +74,9 @@ def _alike(made: dict[int, list[Link]], outside: dict[int, list[int]], at: int, 
     """
 
     def shape(group: int, since: int) -> list[tuple[int, int, int, int]]:
+        """Return the links of a group's items, relative to the group; those to items before `since` without their
+        maker.
+        """
         base = at + group * period
         rows = []
         for k in range(period):

@@ -86,6 +86,7 @@ def html(graph: Graph) -> str:
 
 
 def _caption(diagram: Diagram) -> list[str]:
+    """Return the lines below a drawing: what arrows mean, and notes on missing information."""
     lines = ["Arrows: values in the forward, from top to bottom. The gradient goes the other way."]
     for note in diagram.notes:
         lines.append(note if len(note) < 110 else note[:107] + "...")
@@ -93,7 +94,7 @@ def _caption(diagram: Diagram) -> list[str]:
 
 
 def _rows(box: Box) -> list[tuple[str, str]]:
-    """Return (style, text) of the lines in a box."""
+    """Return the lines of text in a closed box, each with its style class."""
     rows = [("b", _short(box.label))]
     if box.class_name:
         rows.append(("d", _short(box.class_name)))
@@ -111,6 +112,7 @@ def _head(box: Box) -> str:
 
 
 def _size(box: Box) -> tuple[float, float]:
+    """Return width and height of a closed box, or of the title of an opened one, estimated from its text."""
     badge = 10 + 7.6 * len(f"{_TIMES}{box.times}") if box.times > 1 else 0
     if box.opened:
         return 7.2 * len(_head(box)) + badge + 40, 0.0
@@ -122,6 +124,7 @@ def _size(box: Box) -> tuple[float, float]:
 
 
 def _box(one: Placed) -> str:
+    """Return a box as SVG: its frame, with a tooltip, and its text if it is closed."""
     box = one.box
     fill, edge = _COLOURS[box.kind]
     title = [box.label, box.class_name, *box.details, f"{box.nodes:,} nodes", box.site]
@@ -154,7 +157,7 @@ def _box(one: Placed) -> str:
 
 
 def _heading(one: Placed) -> str:
-    """Return the title of an opened box, drawn over lines that pass."""
+    """Return the title of an opened box as SVG, which is drawn over lines that pass."""
     box, x, y = one.box, one.x, one.y
     shown = (
         f'<text class="h" x="{x + 12:.1f}" y="{y + 19:.1f}"><tspan class="b">{_escape(_short(box.label))}</tspan> '
@@ -167,11 +170,12 @@ def _heading(one: Placed) -> str:
 
 
 def _lines(placed: Drawing) -> list[str]:
+    """Return all arrows of a drawing as SVG."""
     return [_path(line) for line in placed.lines]
 
 
 def _path(line: DrawnEdge) -> str:
-    """Return the path of a line: straight within a row, a curve between rows."""
+    """Return a part of an arrow as SVG: straight within a row, a curve between rows."""
     (x, y), *rest = line.points
     parts = [f"M{x:.1f} {y:.1f}"]
     for to_x, to_y in rest:
@@ -187,6 +191,7 @@ def _path(line: DrawnEdge) -> str:
 
 
 def _short(words: str) -> str:
+    """Return a text without its middle if it is too long."""
     if len(words) <= _LONGEST:
         return words
     half = (_LONGEST - 1) // 2

@@ -75,9 +75,11 @@ class Tree:
         self._digest()
 
     def _parent(self, call: int) -> int:
+        """Return the call around a call; -1 for none."""
         return self.graph.calls[call].parent if call >= 0 else -1
 
     def _depth(self, call: int) -> int:
+        """Return how many calls are around a call; -1 for the outermost level."""
         return self.graph.calls[call].depth if call >= 0 else -1
 
     def _around(self, a: int, b: int) -> int:
@@ -90,6 +92,10 @@ class Tree:
         return a
 
     def _assign(self) -> None:
+        """Assign each node to a call: its own, and for a parameter the innermost call around all nodes that use it.
+
+        Leaves that are no part of a model belong to the outermost level.
+        """
         graph, c = self.graph, self.graph.columns
         self.call = [graph.call_of(i) for i in range(len(graph))]
         leaves = graph.facts.leaves
@@ -105,7 +111,9 @@ class Tree:
             self.call[leaf] = call if leaves[leaf].parameter or leaves[leaf].name else -1
 
     def _place(self) -> None:
-        """Order items by their first node, and assign positions."""
+        """Order the items of each level by their first node, and assign each node its position in the walk
+        of the tree.
+        """
         graph, seqs = self.graph, self.graph.columns.seqs
         depth_first = {i: k for k, i in enumerate(reversed(graph.order))}
 
@@ -155,6 +163,7 @@ class Tree:
         return self._of_call[inner] if inner >= 0 else self._of_node[i]
 
     def _connect(self) -> None:
+        """Add each edge to the level where its two ends are in different items: Note [Edges of a level]."""
         c = self.graph.columns
         for i in range(len(self.graph)):
             for at in range(c.starts[i], c.starts[i + 1]):
@@ -173,6 +182,7 @@ class Tree:
                     call = self._parent(call)
 
     def _digest(self) -> None:
+        """Compute the digests of all items, innermost first: equal structure gives equal digests."""
         graph = self.graph
         kinds = [repr((k.name, k.inputs)).encode() for k in graph.columns.kinds]
         for call in sorted(self.levels, reverse=True):  # what is inside a call comes after it

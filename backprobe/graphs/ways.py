@@ -44,8 +44,9 @@ def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) ->
 
 
 def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> Iterator[list[int]]:
-    """Yield every path from `a` to `b` that touches `a` and `b` only at its ends. Two edges between the same nodes
-    count as two paths. The work for each path is linear in its length.
+    """Yield every path from `a` to `b`, as lists of nodes, that touches `a` and `b` only at its ends.
+
+    Two edges between the same nodes count as two paths. The work for each path is linear in its length.
     """
     ends, goals = set(a), set(b)
     both = ends & goals
@@ -128,6 +129,7 @@ class Dominators:
                     self.parent[to] = i if known < 0 else self._meet(known, i)
 
     def _place(self, i: int, parent: int) -> None:
+        """Set the immediate dominator of a node, its depth in the tree, and its jump pointer."""
         self.parent[i] = parent
         depth, jump = self._depth, self._jump
         depth[i] = depth[parent] + 1
@@ -135,6 +137,7 @@ class Dominators:
         jump[i] = jump[far] if depth[parent] - depth[far] == depth[far] - depth[jump[far]] else parent
 
     def _meet(self, a: int, b: int) -> int:
+        """Return the nearest common ancestor of two nodes in the tree."""
         depth, jump, parent = self._depth, self._jump, self.parent
         if depth[a] < depth[b]:
             a, b = b, a
@@ -162,10 +165,10 @@ class Dominators:
 
 
 def smallest_cut(starts: Ints, targets: Ints, a: Sequence[int], b: Sequence[int]) -> list[int] | None:
-    """Return the fewest nodes outside `a` and `b` that every path from `a` to `b` passes through; ``None`` if an edge
-    goes from `a` to `b` or they share a node, so that no such nodes exist.
+    """Return the fewest nodes outside `a` and `b` that every path from `a` to `b` passes through.
 
-    By Menger's theorem their number is that of disjoint paths. Each path found costs one walk of the nodes in between.
+    ``None`` if an edge goes from `a` to `b` or they share a node, so that no such nodes exist. By Menger's theorem
+    their number is that of disjoint paths. Each path found costs one walk of the nodes in between.
     """
     ends, goals = set(a), set(b)
     mask = between(starts, targets, ends, goals)

@@ -57,6 +57,7 @@ def finding(one: Finding) -> str:
 
 
 def _problem(part: Problem) -> str:
+    """Return a finding as HTML: kind, severity, title, facts, source lines and advice."""
     css = f"color:{_COLOURS[part.severity]};font-weight:bold"
     head = (
         f'<span style="{css}">{escape(part.kind)}</span> <small>{escape(f"{part.severity}, {part.confidence}")}</small>'
@@ -73,10 +74,12 @@ _LEFT = 'style="text-align:left;vertical-align:top"'
 
 
 def _fact(name: str) -> str:
+    """Return the HTML cell with the name of a fact."""
     return f'<td style="text-align:left;vertical-align:top;opacity:.6">{escape(name)}</td>'
 
 
 def _lines(place: FindingPlace) -> str:
+    """Return the source lines of a place as HTML, the line itself marked."""
     rows = [
         f"<b>&gt; {n:>4} {escape(text)}</b>" if n == place.line else f"  {n:>4} {escape(text)}"
         for n, text in place.context

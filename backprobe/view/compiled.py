@@ -19,6 +19,9 @@ def lines(regions: Sequence[CompiledRegion]) -> list[str]:
 
 
 def line(one: CompiledRegion) -> str:
+    """Return one line about a compiled function: graphs, seconds, recompilations, and why it is not compiled if it is
+    not.
+    """
     text = f"Compiled: {name(one)}: "
     if one.graphs:
         text += f"{counted(one.graphs, 'graph')}, the last of {counted(one.ops, 'op')}"
@@ -48,14 +51,17 @@ def name(one: CompiledRegion) -> str:
 
 
 def _where(one: CompiledRegion) -> str:
+    """Return the line of the last graph break, as the start of a text; empty if there is none."""
     return f"{_line(one.breaks[-1].site)}: " if one.breaks else ""
 
 
 def _line(site: Site | None, file: bool = False) -> str:
+    """Return a line as text, with the name of the file if `file`."""
     if site is None:
         return "a line of a library"
     return f"{site.file.replace(chr(92), '/').rpartition('/')[2]}:{site.line}" if file else f"line {site.line}"
 
 
 def _short(text: str, most: int = 90) -> str:
+    """Return a text cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

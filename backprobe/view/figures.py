@@ -18,8 +18,9 @@ MAX_ROUNDING = 0.02
 
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
-    """Yield each of `rows` with its gradients, as norms of one kind. `rows` are those of `trace` from position `first`
-    on.
+    """Yield each of `rows` with its gradients, as norms of one kind (before or after clipping).
+
+    :param rows: the rows of `trace` from position `first` on.
     """
     norms = OneKind(kind_of(trace) if first else NO_SOURCE)
     for at, row in enumerate(rows, first):
@@ -27,7 +28,7 @@ def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Ite
 
 
 def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tuple[StepRow, Gradients]]:
-    """Yield the steps at `positions` with their gradients."""
+    """Yield the rows of the steps at `positions`, each with its gradients."""
     norms = OneKind(kind_of(trace))
     for at in positions:
         for row in trace.step_rows(at, at + 1):
@@ -35,7 +36,10 @@ def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tupl
 
 
 def kind_of(trace: Trace) -> int:
-    """Return the kind of gradient norm of `trace`: that of the first step with norms, among the first steps."""
+    """Return the kind of gradient norm of `trace` (before or after clipping): that of the first step with norms.
+
+    Only the first ``DECIDING_STEPS`` steps are searched.
+    """
     norms = OneKind()
     for at, row in enumerate(trace.step_rows(0, DECIDING_STEPS)):
         _gradients(norms, trace, at, row)
@@ -45,6 +49,7 @@ def kind_of(trace: Trace) -> int:
 
 
 def _gradients(norms: OneKind, trace: Trace, at: int, row: StepRow) -> Gradients:
+    """Return the gradients of the step at position `at` of a trace."""
     return norms.of(trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True), row.clip_norm)
 
 
@@ -69,6 +74,7 @@ class Figures:
         self._taken = 0
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
+        """Add a step, given as its row and its gradients."""
         self._taken += 1
         if row.loss is not None:
             self._losses = [*self._losses[:1], row.loss]
@@ -84,7 +90,9 @@ class Figures:
         self._ratios += ratios_of(row)
 
     def _not_finite(self, trace: Trace) -> str:
-        """Return how many steps had a non-finite loss, and how many of these were only counted."""
+        """Return in how many steps the loss was not finite, in words, and how many of these were only counted; else
+        empty.
+        """
         counted = trace.coverage.observed.only_counted
         bad = max(self._bad_losses, counted)
         if not bad:
@@ -121,6 +129,7 @@ class Figures:
 
 
 def _range(values: list[float]) -> str:
+    """Return the smallest and the largest value as text, or one if they are equal."""
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
 

@@ -32,10 +32,10 @@ class Bars:
 
 
 def flow(names: Sequence[str], gradients: Mapping[str, float], whole: bool = False) -> Bars:
-    """Return gradient norms by parameter, for `names` in forward order; folded by module if there are many, unless
-    `whole`.
+    """Return gradient norms as bars on a logarithmic scale, in the order of `names`.
 
-    A name that is not in `gradients` got no gradient.
+    If there are many names, they are folded by module, unless `whole`. A name that is not in `gradients` got no
+    gradient.
     """
     groups = {name: [name] for name in names} if whole else folded(names)
     known = {label: [gradients[n] for n in members if n in gradients] for label, members in groups.items()}
@@ -62,8 +62,9 @@ def flow(names: Sequence[str], gradients: Mapping[str, float], whole: bool = Fal
 
 
 def folded(names: Sequence[str], most: int = ROWS) -> dict[str, list[str]]:
-    """Fold `names` into at most `most` groups, in order: one module each, as deep as that allows. If that gives too few
-    groups, as for a hundred blocks in one list, neighbours share a group.
+    """Fold `names` into at most `most` groups, in order: one module each, as deep as that allows.
+
+    If that gives too few groups, as for a hundred blocks in one list, neighbours share a group. Returns label -> names.
     """
     if len(names) <= most:
         return {name: [name] for name in names}
@@ -88,7 +89,7 @@ def folded(names: Sequence[str], most: int = ROWS) -> dict[str, list[str]]:
 
 
 def _by_module(names: Sequence[str], depth: int) -> dict[str, list[str]]:
-    """Group names by their module, no deeper than `depth`."""
+    """Group names by their module, cut to `depth` levels of its path."""
     groups: dict[str, list[str]] = {}
     for name in names:
         owner = name.rpartition(".")[0]

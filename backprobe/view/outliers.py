@@ -105,7 +105,7 @@ class Standing:
 
 
 class Levels:
-    """Collects measurements one by one, in the order of their steps."""
+    """Collects statistics by layer one measurement after the other, and says which layers stand out."""
 
     def __init__(self) -> None:
         self.alarms: list[Alarm] = []
@@ -119,6 +119,7 @@ class Levels:
         self._stride = 1
 
     def add(self, look: Measured) -> None:
+        """Add a measurement; of a long run, every other one is dropped from the curves."""
         self.alarms += self._monitor.add(look)
         for name, value in zip(look.names, look.values, strict=True):
             self._now[name] = value
@@ -139,7 +140,7 @@ class Levels:
 
     @property
     def standing(self) -> list[Standing]:
-        """Return the layers that stand out: one for each quantity, and those that grew most."""
+        """The layers that stand out: the extreme one for each quantity, and those that grew most."""
         matrices = self.of("stable_rank")
         chosen: dict[tuple[str, str], None] = {}
         for quantity in _SHOWN_QUANTITIES:
@@ -160,14 +161,17 @@ class Levels:
         return [self._standing(*one) for one in chosen]
 
     def _growth(self, quantity: str, name: str) -> float:
+        """Return the last value relative to the first ones; 0 if there are too few of these."""
         first = self._before(f"{quantity}{OF}{name}")
         return self._now[f"{quantity}{OF}{name}"] / first if first and first > 0 else 0.0
 
     def _before(self, key: str) -> float | None:
+        """Return the median of the first measurements of a value; ``None`` if there are too few."""
         first = self._first.get(key, ())
         return median(first) if len(first) == EARLY_MEASUREMENTS else None
 
     def _standing(self, quantity: str, name: str) -> Standing:
+        """Return the record of a layer that stands out, with its curve."""
         key = f"{quantity}{OF}{name}"
         places: dict[tuple[str, ...], int] = {}
         curve = []
@@ -180,6 +184,9 @@ class Levels:
 
 
 def _order(value: float, least: bool) -> tuple[bool, float]:
-    """Return a sort key that puts non-finite values first."""
+    """Sort key of values: non-finite ones count as the most extreme, in the direction that is of interest.
+
+    :param least: the smallest value is of interest.
+    """
     bad = not math.isfinite(value)
     return (bad != least, 0.0 if bad else value)

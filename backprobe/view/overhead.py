@@ -19,8 +19,10 @@ NAMED, QUEUED = 0.1, 0.1
 
 
 def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
-    """Return the overhead of a run in words; empty if it was not measured.
+    """Return the overhead of a run in words, such as ``overhead 4%, plus 1.2 s at the start``; empty if it was not
+    measured.
 
+    :param info: the data about the run.
     :param parts: name the causes if the overhead is above the budget.
     """
     told = info.get("overhead")
@@ -43,13 +45,15 @@ def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
 
 
 def overhead_line(info: Mapping[str, Any]) -> str:
-    """Return the overhead of a run and its causes as a line of a report; empty if it was not measured."""
+    """Return the overhead of a run and its causes as a line of a report, which begins with a capital; empty
+    if unknown.
+    """
     text = overhead(info)
     return text[:1].upper() + text[1:]
 
 
 def seconds_added(info: Mapping[str, Any]) -> str:
-    """Return the time that backprobe itself took; empty if it was not measured."""
+    """Return the time that backprobe itself took, as text; empty if it was not measured."""
     told = info.get("overhead")
     if told is None:
         first = info.get("first_cost")
@@ -72,8 +76,10 @@ def share_of(info: Mapping[str, Any]) -> float | None:
 
 
 def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
-    """Return the parts of the overhead that are named: the time for explaining failures, and if the overhead is `above`
-    the budget, each part that made a difference.
+    """Return the parts of the overhead to name, each with its seconds.
+
+    These are the time for explaining failures, and if the overhead is `above` the budget, each part that made a
+    difference.
     """
     when = "later steps" if first_steps else "steps"
     causes = [

@@ -85,8 +85,9 @@ def report(
     numbers: Trace | None = None,
     took: Callable[[], Mapping[str, object]] | None = None,
 ) -> list[Part]:
-    """Return the report of a run.
+    """Return the report of a run as parts: headline, findings or a verdict, figures, gaps in coverage, overhead.
 
+    :param folder: where the run was saved, which the report mentions.
     :param details: include the gradients by module and step, as ``backprobe show`` does.
     :param whole: include the gradients of every parameter.
     :param numbers: the same run with more of its steps, for figures over all steps.
@@ -121,7 +122,7 @@ def report(
 
 
 def _batches(trace: Trace, folder: Path | None) -> list[str]:
-    """Return where saved batches are and how to load them."""
+    """Return lines that say where saved batches are and how to load them."""
     said = []
     inside = getattr(trace.steps, "folder", folder)
     for kept in trace.facts.of(KeptBatch):
@@ -135,7 +136,7 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
 
 
 def verdict(trace: Trace) -> Line:
-    """Return the line that says how conclusive it is that nothing was found."""
+    """Return the line for a run without findings: how conclusive that is, given the coverage."""
     gaps = trace.coverage.gaps[1:] if trace.coverage.observed.stopped is not None else trace.coverage.gaps
     if gaps:
         return Line(f"Nothing found, but backprobe did not see everything: {'; '.join(gaps)}.", "bad")
@@ -178,9 +179,9 @@ def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
 
 
 def _work(trace: Trace, info: Mapping[str, Any], several: Sequence[Process]) -> str:
-    """Return how many steps a run made, and how many backward calls if their number differs.
+    """Return how many steps a run made, in words, and how many backward calls if their number differs.
 
-    :param several: the processes of a run of several.
+    :param several: the processes, if the run has several.
     """
     if several and (several[0].part or not several[0].backwards):
         return ranks.summary(several)
@@ -201,7 +202,10 @@ def count(n: int, what: str) -> str:
 
 
 def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) -> Problem:
-    """Return a finding, ready for display. `sources`: texts of files as they were when the run was made."""
+    """Return a finding as a part of a report, with its lines.
+
+    :param i: its number. ``sources``: texts of files as they were when the run was made.
+    """
     facts = [
         ("module", finding.module or ""),
         ("node", finding.node or ""),
@@ -223,7 +227,10 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
 
 
 def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
-    """Return `site` with `around` lines before and after it, as far as the run has stored them in `sources`."""
+    """Return `site` as a place of a finding, with `around` lines before and after it.
+
+    The lines are those that the run has stored in `sources`; none if the stored text differs from that of `site`.
+    """
     where = f"{at_line(short_path(site.file), site.line)} in {site.function}"
     if not around:
         return FindingPlace(role, where, site.text, site.line, file=site.file)
@@ -241,7 +248,9 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:
-    """Return details of the last steps that have them: gradients by parameter, weights and updates, time by module."""
+    """Return the parts with details of the last steps that have them: gradients, weights and updates, time
+    by module.
+    """
     parts: list[Part] = []
     step, found = _last_gradients(trace)
     gradients: Mapping[str, float] = found.norms
@@ -266,7 +275,9 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
 
 
 def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
-    """Return the last step, among the last few, whose gradients are known, and these gradients."""
+    """Return the index of the last step whose gradients are all known, and these; 0 and none if no recent step has
+    them.
+    """
     for at in range(len(trace.steps) - 1, max(len(trace.steps) - MAX_SEARCHED_STEPS, 0) - 1, -1):
         for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
             if gradients.norms and gradients.whole:
@@ -275,7 +286,9 @@ def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
 
 
 def _times(steps: Sequence[TracedStep]) -> list[Part]:
-    """Return the time by module, as the mean of the last steps with recorded nodes."""
+    """Return the table of backward times by module, as the mean of the last steps with recorded nodes;
+    empty if none.
+    """
     taken = list(islice((s for s in reversed(steps) if any(len(b.nodes) for b in s.backwards)), AVERAGED_STEPS))
     times: dict[str, list[float]] = {}
     for run in (r for s in taken for b in s.backwards for r in b.nodes):

@@ -26,7 +26,7 @@ def several(trace: Trace) -> list[Process]:
 
 
 def summary(ran: Sequence[Process]) -> str:
-    """Return the number of ranks, steps and backward calls as a short text."""
+    """Return the number of ranks, steps and backward calls of a run of several processes as a short text."""
     trained = [one for one in ran if one.backwards or one.steps]
     ranks = sorted({one.rank for one in ran if one.rank is not None})
     who = ranks_text(ranks) if ranks else f"{len(trained)} {plural(trained, 'process', 'processes')}"
@@ -41,8 +41,10 @@ def summary(ran: Sequence[Process]) -> str:
 
 
 def took(ran: Sequence[Process]) -> Mapping[str, Any]:
-    """Return the overhead data of the process that was slowed down most, since the others wait for it. A launcher,
-    which trains nothing, does not count.
+    """Return the overhead data of the process that was slowed down most, since the others wait for it; empty if none
+    has any.
+
+    A launcher, which trains nothing, does not count.
     """
     told = [one.took for one in ran if (one.steps or one.backwards) and "own" in one.took]
     return max(told, key=_added, default={})
@@ -55,7 +57,7 @@ def _added(took: Mapping[str, Any]) -> float:
 
 
 def of(finding: Finding) -> str:
-    """Return the rank, or ranks, of a finding: the first of them, then those that came later."""
+    """Return the ranks of a finding as text: the first, then those that came later; empty if it has none."""
     ranks = [int(rank) for rank in finding.evidence.get("ranks", ())]
     if finding.rank is None:
         process = finding.evidence.get("process")
@@ -65,7 +67,7 @@ def of(finding: Finding) -> str:
 
 
 def chosen(trace: Trace, ran: Sequence[Process]) -> str:
-    """Return the name of the process whose steps are in a trace."""
+    """Return the name of the process whose steps are in a trace, such as ``rank 0``."""
     mine = next((one for one in ran if one.part == trace.info.get("part")), None)
     if mine is None:
         return "no process: none has recorded a step"
@@ -73,13 +75,13 @@ def chosen(trace: Trace, ran: Sequence[Process]) -> str:
 
 
 def titled(name: str, trace: Trace) -> str:
-    """Return the title of a run; for a multi-process run with the process whose steps are shown."""
+    """Return the title of a run: its name, and for several processes the one whose steps are shown."""
     ran = several(trace)
     return f"{name} ({chosen(trace, ran)} of {len(ran)} processes)" if trace.info.get("part") else name
 
 
 def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
-    """Return columns and rows."""
+    """Return the table of the processes: its columns, and a row for each process or group of equal ones."""
     rows = []
     for same in _groups(ran, findings):
         one = same[0]
@@ -105,6 +107,7 @@ def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[lis
         return
 
     def said(one: Process) -> tuple[object, ...]:
+        """Return the cells of a process by which it is grouped."""
         return one.rank is None, one.steps, one.recorded, ended(one), one.restart, first(one, findings)
 
     for _, same in groupby(ran, key=said):
@@ -122,7 +125,9 @@ def ended(one: Process) -> str:
 
 
 def first(one: Process, findings: Sequence[Finding]) -> str:
-    """Return the number and kind of the first finding about a process; empty if there is none."""
+    """Return the number and kind of the first finding about a process, such as ``2. none-grad``; empty if there is
+    none.
+    """
     for at, finding in enumerate(findings, 1):
         ranks = finding.evidence.get("ranks") or [finding.rank]
         process = finding.evidence.get("process", None if one.part else one.pid)

@@ -22,6 +22,7 @@ _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 
 
 def write(parts: Sequence[Part], file: TextIO) -> None:
+    """Write the parts of a report to `file`, formatted for its width, with colours and links if it is a terminal."""
     out = console(file)
     with out.capture() as text:
         for part in parts:
@@ -62,6 +63,7 @@ def _name(text: str, style: str = "") -> Text:
 
 
 def _problem(out: Console, part: Problem) -> None:
+    """Print a finding: kind, title, facts, places with their source, advice."""
     out.print()
     head = Text(f"{part.number}. ")
     head.append(part.kind, _SEVERITY[part.severity])
@@ -98,7 +100,7 @@ def _context(place: FindingPlace) -> RichTable:
 
 
 def plain(file: TextIO) -> bool:
-    """Return whether `file` can show only ASCII."""
+    """Return whether `file` can show only ASCII, judged by its encoding."""
     try:
         "\N{FULL BLOCK}".encode(getattr(file, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
@@ -107,6 +109,10 @@ def plain(file: TextIO) -> bool:
 
 
 def _bars(out: Console, part: Bars, sign: str) -> None:
+    """Print a bar chart, one row for each bar; labels that are too long lose their start.
+
+    :param sign: the character that bars are made of.
+    """
     labels = min(max((len(r.label) for r in part.rows), default=0), out.width // 2)
     texts = max((len(r.text) for r in part.rows), default=0)
     room = max(out.width - labels - texts - 6, 8)
@@ -125,6 +131,7 @@ def _bars(out: Console, part: Bars, sign: str) -> None:
 
 
 def _table(out: Console, part: Table) -> None:
+    """Print a table; all columns but the first are right-aligned, unless they hold words."""
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
     last = len(part.columns) - 1
     for i, title in enumerate(part.columns):

@@ -90,12 +90,13 @@ class _Point:
 
 
 class Watch:
-    """The data of one run that has been read so far."""
+    """Reads one run again and again while it is going on, and makes a frame of what is known so far."""
 
     def __init__(self) -> None:
         self._begin("")
 
     def _begin(self, part: str) -> None:
+        """Forget all data and begin to read another process of the run."""
         #: The process whose steps are read: in a multi-process run, another one may be chosen later.
         self._part = part
         self._levels = Levels()
@@ -137,7 +138,7 @@ class Watch:
         )
 
     def _take(self, trace: Trace) -> None:
-        """Read new steps; if there are many, a sample of them."""
+        """Read the steps that are new since the last frame; if there are many, a sample of them."""
         end = len(numbers_of(trace.steps))
         begin = max(end - LAST_STEPS, self._read)
         past = range(self._read, begin, max(1, -(-(begin - self._read) // MAX_SAMPLED_STEPS)))
@@ -153,7 +154,7 @@ class Watch:
             del self._points[:-LAST_STEPS:2]
 
     def _messages(self, trace: Trace) -> list[Said]:
-        """Return the findings, and alarms for which there is no finding yet."""
+        """Return the findings, and the alarms for which there is no finding yet, as two lines each."""
         found = [_finding(i, one) for i, one in enumerate(trace.findings, 1)]
         kinds = {one.kind for one in trace.findings} & {*ALARMS}
         made = [one.site for one in trace.facts.of(OptimizerSeen) if one.site is not None]
@@ -163,16 +164,19 @@ class Watch:
 
 
 def _finding(i: int, one: Finding) -> Said:
+    """Return a finding as two lines of a frame; `i` is its number."""
     site = one.sites[0] if one.sites else None
     where = "" if site is None else f"{site.role}  {_place(site.site)}"
     return Said(one.kind, one.severity, one.title, where, i)
 
 
 def _place(site: Site) -> str:
+    """Return a line as text: file, line and function."""
     return f"{at_line(short_path(site.file), site.line)} in {site.function}"
 
 
 def _state(trace: Trace, live: bool, now: float) -> str:
+    """Return the state of a run in words: for how long it has been running, or how it ended."""
     started = trace.info.get("started")
     if live:
         return f"running for {duration(now - started)}" if started else "running"
@@ -191,8 +195,9 @@ def duration(seconds: float) -> str:
 
 
 def _rate(late: Sequence[_Point]) -> float | None:
-    """Return the steps per second after the first of `late`. Unrecorded steps count as taking the median time of the
-    others without overhead.
+    """Return the steps per second after the first of `late`; ``None`` if it is not known.
+
+    Unrecorded steps count as taking the median time of the others without overhead.
     """
     rest = late[1:]
     if not rest:
@@ -204,12 +209,15 @@ def _rate(late: Sequence[_Point]) -> float | None:
 
 
 def _range(values: Sequence[float]) -> str:
+    """Return the smallest and largest value as text, or one if they are equal; empty for none."""
     texts = list(dict.fromkeys(number(value) for value in sorted(values)))
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}" if texts else ""
 
 
 def _ranks(trace: Trace, ran: Sequence[Process], now: float) -> list[tuple[str, str, str, str]]:
-    """Return a row for each process; if there are many, those that lag behind or have failed come first."""
+    """Return (name, step, loss, state) of each process; if there are many, those that failed or lag behind
+    come first.
+    """
     if not ran:
         return []
     seen = {one.part: one for one in trace.facts.of(RankSeen)}
@@ -241,7 +249,10 @@ def _loss(loss: float | None) -> str:
 
 
 def _waits(seen: RankSeen | None, now: float) -> str:
-    """Return the operation that a process waits in, as it last reported; empty for none."""
+    """Return the operation that a process waits in and for how long, as it last reported; empty if it does not wait.
+
+    :param now: the time, in seconds since 1970.
+    """
     never = [wait for wait in (seen.waits if seen is not None else ()) if wait.ended == "never"]
     if not never:
         return ""
@@ -252,7 +263,7 @@ def _waits(seen: RankSeen | None, now: float) -> str:
 
 
 def drawn(frame: Frame, width: int, plain: bool = False, height: int | None = None) -> RenderableType:
-    """Format `frame` for a terminal of `width` columns.
+    """Format `frame` for a terminal of `width` columns, as an object that rich prints.
 
     :param plain: use only ASCII.
     :param height: maximum number of lines: findings and ranks are cut to fit.
@@ -275,10 +286,12 @@ def drawn(frame: Frame, width: int, plain: bool = False, height: int | None = No
 
 
 def _cut(text: str, width: int) -> str:
+    """Return a text cut to `width` characters."""
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
 def _head(frame: Frame, width: int) -> RenderableType:
+    """Return the two lines at the top: script and state; step, speed, learning rate and overhead."""
     script, name = frame.script or frame.name, frame.name
     left = Text(_cut(short_path(script) if frame.script else script, width // 2), "bold")
     left.append(f"  {frame.state}", "green" if frame.live else "")
@@ -298,6 +311,7 @@ def _head(frame: Frame, width: int) -> RenderableType:
 
 
 def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
+    """Return the lines with the curves of the loss and of the gradient norm."""
     rows = []
     clip = "norm, post-clip" if frame.after_clip else "norm, pre-clip"
     for name, values in (("loss", frame.losses), (clip, frame.norms)):
@@ -314,7 +328,7 @@ def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
 
 
 def _findings(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], int]:
-    """Return the findings, within about `room` lines, and the number of lines used."""
+    """Return the lines of the findings, cut to about `room` lines, and the number of lines used."""
     lines: list[RenderableType] = []
     for at, one in enumerate(frame.told):
         head = Text(f"{one.number}. " if one.number else "! ")
@@ -341,6 +355,7 @@ _HEAD = ("rank", "step", "last loss")
 
 
 def _rank_table(frame: Frame, most: int, width: int) -> RenderableType:
+    """Return the table of the processes, at most `most` rows; the others are summed up in a line."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for title in _HEAD:
         table.add_column(title, justify="left" if title == "rank" else "right", no_wrap=True)
@@ -355,6 +370,7 @@ def _rank_table(frame: Frame, most: int, width: int) -> RenderableType:
 
 
 def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
+    """Return a heading and the table of the layers that stand out; a hint if nothing was measured."""
     if not frame.looks:
         how = "is measured with: backprobe run --layer-stats 10 SCRIPT"
         return [Text(f"Layers: nothing was measured{' yet' if frame.live else ''}; it {how}", "dim")]
