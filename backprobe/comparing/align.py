@@ -27,8 +27,9 @@ Pair = tuple[int, int]
 
 
 class Names:
-    """Maps names of modules and parameters in the first run to those in the second, by a table of regular
-    expressions.
+    """Maps names of modules and parameters in the first run to those in the second.
+
+    :param table: pairs of regular expression and replacement, applied in order.
     """
 
     def __init__(self, table: Sequence[tuple[str, str]] = ()) -> None:
@@ -36,13 +37,16 @@ class Names:
         self.of = lru_cache(None)(self._of)
 
     def _of(self, name: str) -> str:
+        """Return the name in the second run."""
         for old, new in self._table:
             name = old.sub(new, name)
         return name
 
 
 class Aligner:
-    """Aligns two tapes; ``pairs`` returns pairs of positions in their ops, in order."""
+    """Finds which ops of two runs are the same: ``pairs`` returns pairs of positions in their ops, in order (Note
+    [Aligning]).
+    """
 
     def __init__(self, a: Tape, b: Tape, names: Names | None = None) -> None:
         self._a, self._b = a, b
@@ -65,6 +69,7 @@ class Aligner:
         self._both = set(self._modules[0]) & set(self._modules[1])
 
     def pairs(self) -> list[Pair]:
+        """Return pairs of positions of ops that are the same in both runs; steps are aligned one by one."""
         found: list[Pair] = []
         begin_a = begin_b = 0
         for steps in zip(_ends(self._a), _ends(self._b), strict=False):
@@ -73,6 +78,10 @@ class Aligner:
         return sorted(found)
 
     def _align(self, alo: int, ahi: int, blo: int, bhi: int, found: list[Pair]) -> None:
+        """Align a stretch of ops of each run, and add the pairs to `found`.
+
+        :param alo, ahi: the stretch of the first run; ``blo``, ``bhi``: of the second.
+        """
         todo = [(alo, ahi, blo, bhi, 0)]
         while todo:
             alo, ahi, blo, bhi, level = todo.pop()
@@ -103,7 +112,7 @@ class Aligner:
                 todo += [(alo, i, blo, j, level), (i, ahi, j, bhi, level)]
 
     def _scored(self, alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
-        """Return the best alignment by scores."""
+        """Return the pairs of the alignment of two stretches with the highest sum of scores."""
         n, m = ahi - alo, bhi - blo
         rows = [[0.0] * (m + 1)]
         for i in range(n):
@@ -129,8 +138,9 @@ class Aligner:
         return found
 
     def _elsewhere(self, one: str, two: str) -> bool:
-        """Return whether two modules are different and in both runs, neither inside the other: their ops cannot be
-        paired.
+        """Return whether two ops cannot be paired because their modules are different ones that both runs have.
+
+        Modules of which one contains the other do not count as different.
         """
         return one != two and {one, two} <= self._both and not _within(one, two) and not _within(two, one)
 
@@ -154,8 +164,9 @@ class Aligner:
 
 
 def in_order(a: Tape, b: Tape, pairs: Sequence[Pair]) -> Iterator[tuple[TapeOp | None, TapeOp | None]]:
-    """Yield all ops of both runs, paired ops together; for unpaired ops, those of the first run before those of the
-    second.
+    """Yield all ops of both runs in order, paired ops together, others with ``None``.
+
+    Between two pairs, the ops of the first run come before those of the second.
     """
     i = j = 0
     for m, n in [*pairs, (len(a.ops), len(b.ops))]:
@@ -169,6 +180,7 @@ def in_order(a: Tape, b: Tape, pairs: Sequence[Pair]) -> Iterator[tuple[TapeOp |
 
 
 def _within(one: str, two: str) -> bool:
+    """Return whether the module `one` is `two`, or inside it."""
     return f"{one}.".startswith(f"{two}.") if two else True
 
 
@@ -178,7 +190,7 @@ def _ends(tape: Tape) -> list[int]:
 
 
 def _anchors(ka: list[object], kb: list[object], alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
-    """Return pairs of keys that occur once on either side, as many as are in one order."""
+    """Return pairs of positions of keys that occur once in each stretch: the longest chain that ascends in both."""
     ca, cb = Counter(ka[alo:ahi]), Counter(kb[blo:bhi])
     where = {kb[j]: j for j in range(blo, bhi) if cb[kb[j]] == 1}
     both = [(i, where[ka[i]]) for i in range(alo, ahi) if ka[i] is not None and ca[ka[i]] == 1 and ka[i] in where]
@@ -202,7 +214,10 @@ def _anchors(ka: list[object], kb: list[object], alo: int, ahi: int, blo: int, b
 
 
 def _made(tape: Tape, of: Callable[[str], str]) -> dict[int, str]:
-    """Return the values that exactly one weight has at the start, with the name of the weight."""
+    """Return the initial values that exactly one weight has, each with the weight's name.
+
+    :param of: maps a name to the one in the other run.
+    """
     names: dict[int, list[str]] = {}
     for name, value in tape.start.items():
         names.setdefault(value, []).append(of(name))
@@ -217,6 +232,7 @@ def _weight(op: TapeOp, made: dict[int, str]) -> str:
 
 
 def _and(key: object, weight: str) -> object:
+    """Return a key that also has the name of the weight that the op initialises, if there is one."""
     return (key, weight) if weight and key is not None else key
 
 
@@ -226,36 +242,44 @@ def _base(name: str) -> str:
 
 
 def _text(op: TapeOp) -> str:
+    """Return the source text of an op's line; empty if it is not known."""
     place = op.place
     return place.text if place is not None else ""
 
 
 def _arguments(op: TapeOp) -> str:
+    """Return the arguments of an op as text, for comparison."""
     return json.dumps(op.arguments)
 
 
 def _whole(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op with all that is known of it."""
     return op.phase, module(op), op.call, op.node, op.name, _text(op), _arguments(op)
 
 
 def _lined(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op without its arguments."""
     return op.phase, module(op), op.call, op.node, op.name, _text(op)
 
 
 def _placed(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op without line and arguments: phase, module call and name."""
     return op.phase, module(op), op.call, op.name
 
 
 def _valued(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op by its name and the bits of its results; ``None`` if it has none."""
     values = tuple(tape.prints[v].hash for v in op.outputs if v is not None)
     return (op.name, values) if values else None
 
 
 def _shaped(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op by its name and the shapes of its results; for a final result (sink) by name and module."""
     if op.phase == "sink":
         return op.name, module(op)
     return op.phase, op.name, tuple(tape.prints[v].shape if v is not None else None for v in op.outputs)
 
 
 def _named(op: TapeOp, module: Key, tape: Tape) -> object:
+    """Key of an op by its name alone; for a final result (sink) by name and module."""
     return (op.name, module(op)) if op.phase == "sink" else (op.phase, op.name)

@@ -25,6 +25,10 @@ def alike(one: object, two: object) -> bool:
 
 
 def _walk(one: object, two: object, close: float) -> bool:
+    """Return whether two arguments are equal, nested ones included.
+
+    :param close: the relative difference of numbers that counts as equal.
+    """
     if isinstance(one, (list, tuple)):
         return (
             isinstance(two, (list, tuple))

@@ -37,7 +37,10 @@ class Early:
 
 
 def before(a: Tape, b: Tape, names: Names) -> list[Early]:
-    """Return each difference."""
+    """Return the differences between two runs that exist before any number is computed.
+
+    These are versions, settings, generators, modules, optimizers and initial weights.
+    """
     found: list[Early] = []
     for kind in ("versions", "machine", "flags", "variables"):
         found += _keys(a.about.get(kind, {}), b.about.get(kind, {}), {"variables": "variable "}.get(kind, ""))
@@ -52,6 +55,7 @@ def before(a: Tape, b: Tape, names: Names) -> list[Early]:
 
 
 def _keys(one: dict[str, object], two: dict[str, object], what: str = "") -> list[Early]:
+    """Return the entries in which two dicts differ, as differences; `what` is a prefix of their names."""
     return [
         Early(f"{what}{key}", str(one.get(key, "not set")), str(two.get(key, "not set")))
         for key in dict.fromkeys([*one, *two])
@@ -60,6 +64,7 @@ def _keys(one: dict[str, object], two: dict[str, object], what: str = "") -> lis
 
 
 def _generators(a: Tape, b: Tape) -> list[Early]:
+    """Return the first step at which generators that the runs draw from have different states; empty if none has."""
     drawn = _drawn(a) | _drawn(b) | {"torch"}
     for one, two in zip(a.steps, b.steps, strict=False):
         x, y = one.get("generators", {}), two.get("generators", {})
@@ -71,8 +76,9 @@ def _generators(a: Tape, b: Tape) -> list[Early]:
 
 
 def _drawn(tape: Tape) -> set[str]:
-    """Return the generators from which a run draws; others do not matter, and have any state if they were not
-    seeded.
+    """Return the generators from which a run draws: those whose state changes between steps.
+
+    Others do not matter, and have any state if they were not seeded.
     """
     states: dict[str, set[str]] = {}
     for step in tape.steps:
@@ -82,6 +88,7 @@ def _drawn(tape: Tape) -> set[str]:
 
 
 def _modules(one: dict[str, Any], two: dict[str, Any]) -> list[Early]:
+    """Return settings of modules that differ, and modules that only one run has."""
     found: dict[Early, list[str]] = {}
     for name in one:
         if name in two:
@@ -96,6 +103,7 @@ def _modules(one: dict[str, Any], two: dict[str, Any]) -> list[Early]:
 
 
 def _optimizers(one: list[Any], two: list[Any]) -> list[Early]:
+    """Return the settings of optimizers that differ: class, options of groups, number of elements."""
     found: list[Early] = []
     for n, (x, y) in enumerate(zip(one, two, strict=False)):
         which = f"optimizer {n}: " if len(one) > 1 else "optimizer: "
@@ -109,6 +117,7 @@ def _optimizers(one: list[Any], two: list[Any]) -> list[Early]:
 
 
 def _weights(a: Tape, b: Tape, names: Names) -> list[Early]:
+    """Return initial weights that differ in shape or value, and whether the others are merely rounded."""
     estimate = Estimate(a, b)
     one = {names.of(name): value for name, value in a.start.items()}
     off: list[str] = []
@@ -141,5 +150,6 @@ def _weights(a: Tape, b: Tape, names: Names) -> list[Early]:
 
 
 def _few(names: list[str]) -> str:
+    """Return the first names as text, and how many more there are."""
     more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
     return ", ".join(names[:MAX_LISTED_NAMES]) + more

@@ -64,6 +64,7 @@ class Blame:
 
     @property
     def order(self) -> float:
+        """The index of the op, which orders blames: the one that ran first counts."""
         assert self.a is not None or self.b is not None
         return self.a.index if self.a is not None else self.b.index  # type: ignore[union-attr]
 
@@ -74,7 +75,7 @@ def taken_from(tape: Tape) -> set[int]:
 
 
 def _roots(tape: Tape) -> set[int]:
-    """Return the ops that make the first gradient of a backward call, of the shape of its loss."""
+    """Return the indices of the ops that make the first gradient of a backward call, of the shape of its loss."""
     return {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
 
 
@@ -89,7 +90,12 @@ def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
 
 
 class Blamer:
-    """Walks back from final results that differ: Note [Back from the end]."""
+    """Finds the op to blame by walking back from final results that differ: Note [Back from the end].
+
+    :param pairs: positions of paired ops in both runs.
+    :param judged: the result of recomputing both runs in float64; ``None``: differences are estimated from
+        fingerprints.
+    """
 
     def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], judged: Judged | None) -> None:
         self.a, self.b = a, b
@@ -112,7 +118,7 @@ class Blamer:
         self.untold = 0
 
     def first(self) -> Blame | None:
-        """Return the first op that differs by more than rounding."""
+        """Return the first op that differs by more than rounding; ``None`` if there is none."""
         ends = self.ends()
         todo = [(x, y, slot) for x, y, slot in ends if self.slot(x, y, slot).differs]
         while todo:
@@ -125,8 +131,10 @@ class Blamer:
         return first
 
     def _cut(self, late: Blame) -> Blame | None:
-        """Return the cause of a difference that appears only in the backward, as gradients that one run lacks: an
-        earlier forward op that is cut off from the graph in one run, preferably in the same module.
+        """Return the forward op that explains a difference which appears only in the backward; ``None`` if none is
+        found.
+
+        In one run, the op is cut off from the graph. One in a module of `late` is preferred.
         """
         step = next(op.step for op in (late.a, late.b) if op is not None)
         modules = {op.module for op in (late.a, late.b) if op is not None} | {late.name.rpartition(".")[0]}
@@ -143,8 +151,10 @@ class Blamer:
         return (near or found or [None])[0]  # type: ignore[list-item]
 
     def ends(self) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Return the final results of the runs: gradients, weights, numbers that were read, roots of backward calls. If
-        there are none, results that no op uses.
+        """Return the final results of the runs, as pairs of ops and the input that holds the result.
+
+        These are gradients, weights, numbers that were read, and roots of backward calls. If there are none, ops whose
+        results no op uses, with the input -1.
         """
         found = []
         roots = [_roots(tape) for tape in (self.a, self.b)]
@@ -170,7 +180,7 @@ class Blamer:
     # How far values are apart
 
     def slot(self, x: TapeOp, y: TapeOp, slot: int) -> Gap:
-        """Return the difference of an input of two ops; of their outputs for -1."""
+        """Return the difference of an input of two paired ops; for -1, of their outputs."""
         if slot < 0:
             return self.output(x, y)
         if slot >= len(x.inputs) or slot >= len(y.inputs):
@@ -201,7 +211,7 @@ class Blamer:
     # Back
 
     def _forward(self) -> None:
-        """Search forward if the way back found nothing: the first pair with equal inputs and different outputs."""
+        """Blame the first pair with equal inputs and different outputs; used if the walk back found nothing."""
         for x, y in self.pairs:
             if x.outputs and self._calculated(x) and self.output(x, y).differs:
                 self._at(x, y)
@@ -209,7 +219,7 @@ class Blamer:
                     return
 
     def _back(self, x: TapeOp, y: TapeOp, slot: int) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Return the sources of two inputs, as far as they differ too."""
+        """Follow an input that differs: return the inputs to examine next, or record a blame and return nothing."""
         if slot < 0:
             return self._at(x, y)
         gap = self.slot(x, y, slot)
@@ -228,8 +238,10 @@ class Blamer:
         return self._apart(x, y, slot, gap)
 
     def _earlier(self, x: TapeOp, y: TapeOp) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Find an earlier difference in memory that two paired ops wrote to last, if what they wrote agrees. Follows
-        the views that they wrote through.
+        """Return an input with an earlier difference in memory that two paired ops wrote to last, if what they wrote
+        agrees.
+
+        Follows the views that they wrote through.
         """
         todo, seen = [(x, y)], {x.index}
         while todo:
@@ -244,7 +256,9 @@ class Blamer:
         return []
 
     def _at(self, x: TapeOp, y: TapeOp) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Examine two paired ops with different results."""
+        """Examine two paired ops with different results: return their inputs that differ, or blame the ops
+        themselves.
+        """
         if x.index in self._seen:
             return []
         self._seen.add(x.index)
@@ -266,8 +280,9 @@ class Blamer:
         return []
 
     def _apart(self, x: TapeOp, y: TapeOp, slot: int, gap: Gap) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Examine inputs that do not come from paired ops: from ops that the other run does not have, or from other
-        ops.
+        """Examine inputs that do not come from paired ops: return earlier differences, or blame the ops between.
+
+        The inputs come from ops that the other run does not have, or from other ops.
         """
         mine, edge = self._cone(x.inputs[slot], self.a, self._ops_a, self.by_a)
         other, its = self._cone(y.inputs[slot], self.b, self._ops_b, self.by_b)
@@ -297,8 +312,9 @@ class Blamer:
     def _cone(
         self, taken: Taken, tape: Tape, ops: dict[int, TapeOp], paired: dict[int, tuple[TapeOp, TapeOp]]
     ) -> tuple[list[TapeOp], list[tuple[TapeOp, TapeOp]]]:
-        """Return the unpaired ops that computed `taken`, starting from the initial weights, and the pairs that gave
-        them inputs.
+        """Return the unpaired ops that computed `taken`, and the pairs of ops that gave them inputs.
+
+        :param ops: all ops of the run; `paired`: pairs by index of the op in this run.
         """
         alone: dict[int, TapeOp] = {}
         edge: dict[int, tuple[TapeOp, TapeOp]] = {}
@@ -321,7 +337,11 @@ class Blamer:
         return ROUNDED * max((eps_of(one) for one in prints), default=0.0)
 
     def _add(self, blame: Blame, x: TapeOp, y: TapeOp) -> None:
-        """Add a blame. `x`, `y`: the ops that produce or receive the value that differs."""
+        """Record a blame, unless a constant with fewer digits explains it; as weak if the other run has the values
+        elsewhere.
+
+        :param x, y: the ops that produce or receive the value that differs.
+        """
         slot = blame.slot
         if blame.error is not None and blame.error <= blame.rounded:
             return
@@ -332,7 +352,10 @@ class Blamer:
         (self._weak if self._met(mine, 0) and self._met(other, 1) else self.found).append(blame)
 
     def _met(self, sources: list[tuple[int, int]], side: int) -> bool:
-        """Return whether the other run has these values too, anywhere and in any order."""
+        """Return whether the other run has these values too, anywhere and in any order, judged by their norms.
+
+        :param side: the run of `sources`: 0 or 1.
+        """
         if self._judged is None:
             return False
         if not self._norms:
@@ -343,8 +366,8 @@ class Blamer:
     # Kernels
 
     def kernel(self, among: set[int] | None = None) -> Blame | None:
-        """Return the first op whose error is larger than its type explains, if its partner's is not or there is no
-        partner.
+        """Return the first op whose own error is larger than its type explains, while its partner's is not; ``None`` if
+        none.
 
         :param among: indices of ops of the first run to consider; default: all.
         """
@@ -376,8 +399,10 @@ class Blamer:
         return None
 
     def _ends_bad(self, tape: Tape) -> bool:
-        """Return whether a loss, gradient or weight is not finite; if there are none, a result that no op uses. In a
-        step in which a scaler checks gradients, only weights count: the scaler skips a bad step.
+        """Return whether a final result of a run (loss, gradient or weight) is not finite.
+
+        If there are none, a result that no op uses. In a step in which a scaler checks gradients, only weights count:
+        the scaler skips a bad step.
         """
         roots = _roots(tape)
         ends = [op for op in tape.ops if op.phase == "sink" or op.index in roots]

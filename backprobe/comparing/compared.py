@@ -62,8 +62,9 @@ class Compared:
 
 
 def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = None, given: bool = True) -> Compared:
-    """Compare two tapes. `judge` recomputes both in float64; without it, errors are estimated.
+    """Compare two recorded runs and return the result; the first op that really differs is its ``blame``.
 
+    :param judge: recomputes both in float64; without it, errors are estimated.
     :param given: whether other tensors from outside, and other random numbers, count as a difference. They do not
         between steps of one run: there the question is whether the computation is the same.
     """
@@ -120,7 +121,7 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
 
 
 def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list[tuple[str, float]]:
-    """Return the distances of final results, largest first."""
+    """Return the distances of final results with their names, largest first."""
     estimate = Estimate(a, b)
     found: dict[str, float] = {}
     for x, y, slot in ends:
@@ -135,6 +136,7 @@ def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list
 
 
 def _equal(a: Tape, b: Tape, x: TapeOp, y: TapeOp, slot: int) -> bool:
+    """Return whether an input of two paired ops has the same bits; for -1, their outputs."""
     if slot < 0:
         mine, other = x.outputs, y.outputs
         return [a.prints[v].hash if v is not None else "" for v in mine] == [
@@ -147,7 +149,7 @@ def _equal(a: Tape, b: Tape, x: TapeOp, y: TapeOp, slot: int) -> bool:
 
 
 def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame | None:
-    """Return the first tensor from outside that has other values."""
+    """Return the blame for the first tensor from outside that has other values; ``None`` if there is none."""
     if judged is None:
         return None
     for (index, slot), error in sorted(judged.outside.items()):
@@ -159,7 +161,9 @@ def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame |
 
 
 def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
-    """Return the first random numbers that differ although they were drawn in the same way, and that are used."""
+    """Return the blame for the first random numbers that differ, are used, and were drawn in the same way; ``None`` if
+    none.
+    """
     counts = used(a, [x.index for x, _, _ in blamer.ends()])
     for x, y in blamer.pairs:
         if x.random and x.outputs and y.outputs and x.random != y.random and x.index in counts:
@@ -173,7 +177,7 @@ def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
 
 
 def used(tape: Tape, ends: Iterable[int]) -> set[int]:
-    """Return the ops on which those of `ends` depend, and these."""
+    """Return the indices of the ops on which those of `ends` depend, including these."""
     ops = {op.index: op for op in tape.ops}
     found = set(ends)
     todo = list(found)
@@ -204,6 +208,7 @@ def as_dict(found: Compared) -> dict[str, object]:
 
 
 def _blame(blame: Blame | None) -> dict[str, object] | None:
+    """Return a blame as JSON data."""
     if blame is None:
         return None
     return {
@@ -217,6 +222,7 @@ def _blame(blame: Blame | None) -> dict[str, object] | None:
 
 
 def _op(op: TapeOp | None) -> dict[str, object] | None:
+    """Return an op as JSON data."""
     if op is None:
         return None
     place = op.place

@@ -44,8 +44,10 @@ def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tupl
 
 
 def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judged) -> Blame | None:
-    """Return the first op of the first forward in which one run loses at least a third of the maximum loss that exceeds
-    the other run's: Note [Rounding that piles up].
+    """Return the first op of the first forward by which one run loses much more digits than the other; ``None`` if
+    none.
+
+    The op counts if its error is at least a third of the largest such error: Note [Rounding that piles up].
     """
     step = a.ops[0].step if a.ops else 0
     first = [(x, y) for x, y in pairs if x.phase == "forward" and x.step == step]
@@ -59,8 +61,9 @@ def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judg
 
 
 def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[tuple[float, float, bool, TapeOp]]:
-    """Yield for each output of two paired ops in which one run is clearly worse: the larger error, the smaller one,
-    whether the second run is worse, and the op of the worse run.
+    """Yield each output of two paired ops in which one run is clearly worse.
+
+    As the larger error, the smaller one, whether the second run is worse, and the op of the worse run.
     """
     for k, (value, partner) in enumerate(zip(x.outputs, y.outputs, strict=False)):
         mine, its = (off.get((op.index, k)) for off, op in zip(judged.off, (x, y), strict=True))
@@ -75,8 +78,11 @@ def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[t
 
 
 def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: TapeOp, part: float) -> TapeOp:
-    """Return the op by which `part` of the loss was lost: back from the op that shows it, along inputs with as large an
-    error.
+    """Return the op at which an error of the size `part` was reached first.
+
+    Goes back from the op that shows it (`last`), along inputs with as large an error.
+
+    :param off: error and step of the dtype of each output, in units of its norm.
     """
     ops = {op.index: op for op in tape.ops}
     at = last
@@ -91,7 +97,7 @@ def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: T
 
 
 def _off(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], taken: Taken, size: float) -> float:
-    """Return the error of an input of an op. In a sum of norm `size`, a small term counts little."""
+    """Return the error of an input of an op; in a sum of norm `size`, that of a small term is scaled down."""
     error = off.get(taken.source if taken.writer is None else (taken.writer, 0), (0.0, 0.0))[0]
     mine = tape.prints[taken.value].norm if taken.value is not None else None
     return error * min(1.0, mine / size) if mine is not None and size else error

@@ -20,11 +20,16 @@ JUMP = 50.0
 
 
 def eps_of(one: Print) -> float:
+    """Return the relative step of a value's dtype; 0 if it is not a floating-point type."""
     return EPS.get(one.dtype, 0.0)
 
 
 def distance(x: Sequence[float], y: Sequence[float], one: float | None, two: float | None) -> float | None:
-    """Return the relative distance of two tensors as far as their sketches tell; ``None`` if unknown."""
+    """Return the relative distance of two tensors, estimated from their sketches; see ``Print``.
+
+    :param x, y: the sketches; ``one``, ``two``: the norms of the tensors.
+    :returns: ``None`` if unknown.
+    """
     if one is None or two is None:
         return None
     if not one or not two:
@@ -54,7 +59,7 @@ class Estimate:
         return 0.0 if x.hash == y.hash else distance(x.sketch, y.sketch, x.norm, y.norm)
 
     def gap(self, mine: int | None, other: int | None) -> Gap:
-        """Return the difference of two values."""
+        """Return the estimated difference of two values, and whether it is more than rounding explains."""
         if mine is None or other is None:
             return Gap(None)
         x, y = self._a.prints[mine], self._b.prints[other]

@@ -31,7 +31,7 @@ _DAMAGE = (
 
 
 class TapeWriter:
-    """Writes to `folder`, which is created if necessary.
+    """Writes the ops of a run for comparison to `folder`, one file for each step; earlier files there are deleted.
 
     :raises OSError: the folder cannot be written.
     :raises BackprobeError: a link of that name leads out of `folder`.
@@ -47,13 +47,18 @@ class TapeWriter:
         self._sites: dict[Site, int] = {}
 
     def about(self, about: dict[str, object]) -> None:
+        """Write the data about the run as a whole, such as versions."""
         replace_text(self.folder / "about.json", json.dumps({"format": FORMAT, **about}, default=str))
 
     def step(self, number: int, info: dict[str, object], ops: list[TapeOp], prints: list[Print]) -> None:
-        """Write one step. `prints`: the fingerprints that are new since the step before."""
+        """Write one step.
+
+        :param info: the data about the step. `prints`: the fingerprints that are new since the step before.
+        """
         new: list[list[object]] = []
 
         def site(of: Site | None) -> int | None:
+            """Return the number of a line, adding it to the new lines of this step; ``None`` for ``None``."""
             if of is None:
                 return None
             at = self._sites.get(of)
@@ -84,7 +89,7 @@ class TapeWriter:
 
 
 def tape_folder(run: Path) -> Path:
-    """Return the folder with the data for comparison, of a run or of the folder itself."""
+    """Return the folder with the data for comparison: `run` itself if it has them, otherwise the one inside it."""
     return run if (run / "about.json").is_file() else inside(run, FOLDER)
 
 
@@ -121,6 +126,7 @@ def read_tape(run: Path) -> Tape:
 
 
 def _print(row: list[Any]) -> Print:
+    """Decode a fingerprint."""
     shape, dtype, digest, norm, bad, text = row
     sketch = array("d")
     sketch.frombytes(base64.b64decode(text))
@@ -128,6 +134,7 @@ def _print(row: list[Any]) -> Print:
 
 
 def _op(row: list[Any], step: int, sites: list[Site]) -> TapeOp:
+    """Decode an op of `step`; `sites` are the lines read so far."""
     index, phase, name, module, call, site, inner, node, arguments, inputs, outputs, random, grad = row
     return TapeOp(
         *(index, step, phase, name, module, call),

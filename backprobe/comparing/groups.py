@@ -19,9 +19,10 @@ class Group:
 
 
 def groups(count: int, verdict: Callable[[int, int], str]) -> list[Group]:
-    """Group runs: each is compared with the first of every group until it agrees with one.
+    """Group runs that compute the same: each is compared with the first of every group until it agrees with one.
 
-    :param verdict: returns the verdict of comparing two of the runs.
+    :param count: the number of runs.
+    :param verdict: returns the verdict of comparing two of the runs, given by their indices.
     """
     found: list[Group] = []
     for run in range(count):

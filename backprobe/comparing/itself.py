@@ -54,12 +54,13 @@ class Departs:
 
 
 def nothing(tape: Tape) -> Tape:
-    """Return an empty tape, as the other side if there is no other run."""
+    """Return a tape without ops, as the other side if there is no other run."""
     return Tape(tape.about, tape.steps, {}, (), ())
 
 
 def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float, float]] = ()) -> Departs | None:
-    """Return the first divergence among the ops on which the final results depend.
+    """Return the first divergence from float64 among the ops on which the final results depend; ``None`` if there is
+    none.
 
     :param judged: of `tape` and ``nothing``.
     :param functions: calls of custom functions, the error of a gradient in units of what its type explains, and its
@@ -88,20 +89,21 @@ def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float
 
 
 def _dtype(tape: Tape, op: TapeOp, k: int) -> str:
+    """Return the dtype of an output of an op as text."""
     value = op.outputs[k] if k < len(op.outputs) else None
     return tape.prints[value].dtype if value is not None else "its dtype"
 
 
 def _small(tape: Tape, op: TapeOp, k: int) -> bool:
-    """Return whether a result is below the normal numbers of half precision."""
+    """Return whether a result is in float16 and mostly below its normal numbers."""
     value = op.outputs[k]
     seen = tape.prints[value] if value is not None else None
     return seen is not None and seen.dtype == "float16" and (seen.norm or 0.0) < NORMAL * prod(seen.shape) ** 0.5
 
 
 def _ends(tape: Tape) -> list[TapeOp]:
-    """Return the ops with final results: gradients, weights, numbers that were read; if there are none, unused
-    results.
+    """Return the ops with final results: gradients, weights, numbers that were read; if there are none,
+    unused results.
     """
     ends = [op for op in tape.ops if op.phase == "sink" or not op.outputs]
     if any(op.inputs for op in ends):

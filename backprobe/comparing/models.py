@@ -36,8 +36,10 @@ def part(tape: Tape, ops: Sequence[TapeOp]) -> Tape:
 
 
 def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
-    """Return the first op at which the models of `a` and `b` compute different things from the same tensors.
+    """Return the first op at which two models compute different things from the same tensors; ``None`` if there is
+    none.
 
+    :param a, b: the recorded ops of the models.
     :param meant: whether they are meant to have the same weights: a weight that differs then counts.
     """
     found = compare(a, b, judge, given=False)

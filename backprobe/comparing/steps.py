@@ -11,8 +11,9 @@ from ..records import Taken, Tape, TapeOp
 
 
 def only_step(tape: Tape, step: int) -> Tape:
-    """Return a tape with the ops of `step`. Inputs from earlier steps count as coming from outside, as weights and
-    batches do.
+    """Return the ops of `step` as a run of its own.
+
+    Inputs from earlier steps count as coming from outside, as weights and batches do.
 
     :raises BackprobeError: the step was not recorded.
     """
@@ -49,8 +50,11 @@ class _Sources:
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
 
     def outside(self, taken: Taken, op: TapeOp, slot: int) -> Taken:
-        """Return `taken` with everything before the step unknown. Memory last written before the step is one tensor for
-        all of its users, until it is written again.
+        """Return the input `taken` with everything before the step unknown.
+
+        Memory last written before the step is one tensor for all of its users, until it is written again.
+
+        :param slot: the number of the input of `op`.
         """
         weight = bool(taken.name) and self._start.get(taken.name) == taken.value
         if taken.op in self._here and taken.source not in self._first and not weight:
@@ -61,8 +65,10 @@ class _Sources:
 
 
 def _steps(tape: Tape, numbers: list[int]) -> list[int]:
-    """Return the step of each op. A step is over when the first module of the next one begins: what runs between the
-    optimizer's last op and that, such as the loading of a batch, belongs to the next step.
+    """Return the step to which each op belongs.
+
+    A step is over when the first module of the next one begins: ops between the optimizer's last op and that, such as
+    the loading of a batch, belong to the next step.
     """
     after = dict(pairwise(numbers))
     last: dict[int, int] = {}

@@ -24,7 +24,10 @@ _MAX_LINES = 8
 
 
 def report(found: Compared, a: str, b: str) -> str:
-    """Return the report as lines of text."""
+    """Return the result of a comparison as text for the terminal.
+
+    :param a, b: the names of the runs.
+    """
     lines = [f"A: {a}", f"B: {b}", ""]
     if found.before:
         lines += ["Before any number (A and B):", *(f"  {line}" for line in found.before), ""]
@@ -78,6 +81,7 @@ def what(blame: Blame) -> str:
 
 
 def _blame(blame: Blame) -> list[str]:
+    """Return lines about the op that is blamed, in both runs."""
     lines = [f"  {what(blame)}"]
     for which, op in (("A", blame.a), ("B", blame.b)):
         if op is None and blame.kind == "loses":
@@ -91,6 +95,7 @@ def _blame(blame: Blame) -> list[str]:
 
 
 def _long(op: TapeOp) -> str:
+    """Return an op in full as text: name, module, line, phase and step."""
     where = f" in {op.module}" + (f" (call {op.call})" if op.call > 1 else "") if op.module else ""
     node = f", run by {op.node}" if op.node else ""
     if op.phase == "sink":
@@ -99,10 +104,12 @@ def _long(op: TapeOp) -> str:
 
 
 def _short(op: TapeOp) -> str:
+    """Return name, module and line of an op as text."""
     return f"{op.name}{f' in {op.module}' if op.module else ''}{_at(op)}"
 
 
 def _at(op: TapeOp) -> str:
+    """Return the line of an op as the text `` at file.py:12``; empty if it is not known."""
     place = op.place
     return f" at {os.path.basename(place.file)}:{place.line}" if place is not None else ""
 
@@ -115,6 +122,7 @@ def call(op: TapeOp) -> str:
 
 
 def _value(one: object) -> str:
+    """Return an argument as text; a tensor appears by its number."""
     if isinstance(one, dict) and len(one) == 1:
         ((kind, what),) = one.items()
         return f"tensor {what}" if kind == "t" else str(what)
@@ -122,6 +130,7 @@ def _value(one: object) -> str:
 
 
 def _drift(found: Compared) -> list[str]:
+    """Return lines about the distance of the runs in each module; of many, the first and the last."""
     if not found.drift:
         return []
     shown = found.drift

@@ -30,7 +30,7 @@ NODES, CALLS = 300_000, 24
 
 
 class LayoutTable:
-    """Graph layouts, each stored once."""
+    """The layouts of the page's backward calls, each stored once and referred to by its number."""
 
     def __init__(self, modules: Modules, parameters: Parameters, sites: Sites) -> None:
         self._modules, self._parameters, self._sites = modules, parameters, sites
@@ -39,6 +39,7 @@ class LayoutTable:
         self.rows: list[dict[str, object]] = []
 
     def of(self, nodes: Sequence[NodeRun]) -> int:
+        """Return the number of the layout of a call's nodes, adding it if it is new."""
         layout = nodes.packed.layout if isinstance(nodes, PackedNodes) else nodes
         number = self._numbers.get(id(layout))
         if number is None:
@@ -48,6 +49,7 @@ class LayoutTable:
         return number
 
     def _row(self, nodes: Sequence[NodeRun]) -> dict[str, object]:
+        """Return a layout as columns for the page: names, modules, lines and edges of its nodes."""
         strings: dict[str, int] = {}
         starts, to = [0], []
         for run in nodes:
@@ -78,8 +80,10 @@ class LayoutTable:
 
 
 def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int]:
-    """Return the positions of the steps whose calls a page shows: those of findings, the first and the last two, and
-    some in between at multiples of a power of two, so that most stay the same while a run grows.
+    """Return the positions of the steps whose backward calls a page shows, the most important first.
+
+    These are the steps of findings, the first and the last two, and some in between at multiples of a power of two, so
+    that most stay the same while a run grows.
     """
     by_index = {int(i): at for at, i in enumerate(numbers_of(steps))}
     wanted = [by_index[f.step] for f in findings if f.step in by_index]
@@ -90,7 +94,10 @@ def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int
 
 
 def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[BackwardCall]:
-    """Return calls of these steps as far as they fit, oldest first. The first call is taken whatever its size."""
+    """Return the backward calls of these steps that fit into a page, oldest first.
+
+    Earlier `positions` have priority; the first call is taken whatever its size.
+    """
     found: dict[int, BackwardCall] = {}
     room = NODES
     for position in positions:
@@ -104,7 +111,7 @@ def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[Backwa
 
 
 def document(call: BackwardCall, layouts: LayoutTable, sites: Sites) -> dict[str, Any]:
-    """Return one call as a document for the page."""
+    """Return one backward call as a document for the page: its data, and columns with the gradients of its nodes."""
     runs = call.nodes
     words: dict[str, int] = {}
     shapes = []
@@ -141,21 +148,28 @@ def document(call: BackwardCall, layouts: LayoutTable, sites: Sites) -> dict[str
 
 
 def _by_edge(run: NodeRun) -> list[GradStat | None]:
+    """Return the gradient that a node returned for each of its edges; ``None`` if it was not measured."""
     given = list(run.grad_inputs)[: len(run.node.edges)]
     return given + [None] * (len(run.node.edges) - len(given))
 
 
 def _together(stats: Sequence[GradStat | None]) -> float | None:
-    """Return the norm of several gradients taken as one vector."""
+    """Return the norm of several gradients taken as one vector; ``None`` if no norm is known."""
     known = [g.norm for g in stats if g is not None and g.norm is not None]
     return together(known) if known else None
 
 
 def _shape(stat: GradStat) -> str:
+    """Return shape and dtype of a gradient as text."""
     return f"{shape(stat.shape or ())} {(stat.dtype or '').removeprefix('torch.')}".strip()
 
 
 def _marks(call: BackwardCall) -> list[int]:
+    """Return the marks of each node as bits.
+
+    1: it received a bad gradient; 2: it made the first bad one; 4: its forward result was bad and did harm; 8: its
+    gradients were zero; 16: it raised an error.
+    """
     made = {b.node for b in call.bad_nodes[:1]}
     forward = {i for op in _harmful(call) for i in _nodes_of(call, op)}
     marks = []
@@ -213,6 +227,7 @@ def _nodes_of(call: BackwardCall, op: BadOp) -> list[int]:
 
 
 def _notes(call: BackwardCall) -> dict[int, list[str]]:
+    """Return lines of text about nodes with bad values or errors, by node."""
     notes: dict[int, list[str]] = {}
     for bad in call.bad_nodes[:8]:
         notes.setdefault(bad.node, []).extend(_about_node(bad))
@@ -231,6 +246,7 @@ def _notes(call: BackwardCall) -> dict[int, list[str]]:
 
 
 def _about_node(bad: BadNode) -> list[str]:
+    """Return lines of text about a node that made a bad gradient, and its saved tensors."""
     zero = " from gradients that were exactly zero" if bad.zero_incoming else ""
     return [
         f"Its gradient number {bad.output} held {bad.values}{zero}.",
@@ -239,6 +255,7 @@ def _about_node(bad: BadNode) -> list[str]:
 
 
 def _about_tensor(role: str, stat: TensorStat) -> str:
+    """Return a line of text about a tensor: role, name, shape, bad values and zeros."""
     values = f", {stat.bad}" if stat.bad else ""
     zeros = f", {stat.zeros:,} zeros" if stat.zeros else ""
     return f"{role} {stat.name}: {shape(stat.shape)} {stat.dtype.removeprefix('torch.')}{values}{zeros}"
@@ -247,8 +264,10 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
 def with_means(
     rows: list[dict[str, object]], calls: Sequence[BackwardCall], layouts: Sequence[int]
 ) -> list[dict[str, object]]:
-    """Add to `rows` of layouts the mean time of each node over those of `calls` with that layout, and the number of
-    calls with times.
+    """Add to `rows` of layouts the mean time of each node over the calls with that layout, and the number of such
+    calls.
+
+    :param layouts: the layout of each of `calls`.
     """
     for number, row in enumerate(rows):
         mine = [call for call, layout in zip(calls, layouts, strict=True) if layout == number]
@@ -259,7 +278,9 @@ def with_means(
 
 
 def node_of(calls: Sequence[BackwardCall], finding: Finding) -> tuple[int, int] | None:
-    """Return the position of a finding's node: index of the call among `calls`, and of the node in it."""
+    """Return the node that a finding is about: the index of the call among `calls`, and of the node; ``None`` if none
+    fits.
+    """
     for number, call in enumerate(calls):
         if finding.step is not None and call.step != finding.step:
             continue

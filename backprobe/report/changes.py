@@ -35,6 +35,9 @@ def change(old: Any, new: Any) -> Change | None:
 
 
 def _column(old: Column, new: Column) -> Change | None:
+    """Return the change of a column: how many of its first numbers stay, and the numbers after them;
+    ``None`` if equal.
+    """
     if old == new:
         return None
     was, now = base64.b64decode(old["b"]), base64.b64decode(new["b"])
@@ -51,6 +54,7 @@ def _column(old: Column, new: Column) -> Change | None:
 
 
 def _list(old: list[Any], new: list[Any]) -> Change | None:
+    """Return the change of a list: stretches that stay, changed items and new ones; ``None`` if the lists are equal."""
     was, now = [text(one) for one in old], [text(one) for one in new]
     if was == now:
         return None

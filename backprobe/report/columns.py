@@ -35,8 +35,10 @@ def column(code: str, values: Iterable[Any]) -> Column:
 
 
 def norms(values: Iterable[float | None]) -> Column:
-    """Pack norms in single precision, or in double if one is out of range, so that 0 and infinity keep their
+    """Pack norms in single precision, or in double if one is out of its range, so that 0 and infinity keep their
     meaning.
+
+    ``None``, not measured, becomes ``MISSING``.
     """
     return reals([MISSING if v is None else v for v in values])
 

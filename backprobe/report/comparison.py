@@ -49,10 +49,11 @@ def document(
     groups: Sequence[Group] = (),
     traces: Sequence[Trace | None] = (),
 ) -> dict[str, Any]:
-    """Return the document of a comparison.
+    """Return the document of a comparison of two or more runs.
 
     :param sides: the runs; each after the first was compared with the first.
     :param found: the results of these comparisons.
+    :param groups: the runs that agree.
     :param traces: for each run, its other recorded data, if any.
     """
     seen = list(traces) or [None] * len(sides)
@@ -71,7 +72,7 @@ def document(
 
 
 class _Pair:
-    """The document of one comparison."""
+    """Makes the document of one comparison, of the first run with another."""
 
     def __init__(
         self, sides: tuple[Side, Side], found: Compared, traces: tuple[Trace | None, Trace | None], most: int
@@ -83,6 +84,7 @@ class _Pair:
         self._paired = Paired(*self._tapes, found, self._sites, most)
 
     def document(self) -> dict[str, object]:
+        """Return the comparison as plain data for the page."""
         found = self._found
         ops = self._paired.document()
         alone = [len(ops) for ops in found.alone]
@@ -107,6 +109,7 @@ class _Pair:
         }
 
     def _blame(self, blame: Blame) -> dict[str, object]:
+        """Return the op that is blamed for the difference, with the source around it in both runs."""
         return {
             "kind": blame.kind,
             "what": what(blame),
@@ -118,6 +121,10 @@ class _Pair:
         }
 
     def _suspect(self, op: TapeOp | None, side: int) -> dict[str, object] | None:
+        """Return the facts about an op of one run; ``None`` if the run does not have it.
+
+        :param side: 0 for the first run, 1 for the second.
+        """
         if op is None:
             return None
         place = op.place
@@ -168,18 +175,19 @@ def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]
 
 
 def _caller(op: TapeOp, sites: Sites) -> str:
-    """Return the user's line that called the library code in which the op is."""
+    """Return the user's line that called the library code in which the op is; empty if the op is in the user's code."""
     if op.inner is None or op.site is None:
         return ""
     return f"{sites.short(op.site.file)}:{op.site.line} {op.site.text}"
 
 
 def _early(one: Early) -> dict[str, str]:
+    """Return a difference that exists before any computation, with its values cut to a maximum length."""
     return {"what": one.what, "a": one.a[:MAX_TEXT_CHARACTERS], "b": one.b[:MAX_TEXT_CHARACTERS], "of": one.of}
 
 
 def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
-    """Return what is equal in both environments: kind, name, value."""
+    """Return the versions, settings and variables that are equal in both runs, as rows of kind, name and value."""
     rows = []
     for kind in ("versions", "machine", "flags", "variables"):
         one, two = a.about.get(kind, {}), b.about.get(kind, {})
@@ -189,6 +197,7 @@ def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
 
 
 def _side(side: Side, trace: Trace | None) -> dict[str, object]:
+    """Return the facts about one run: script, versions, recorded steps and the curve of its loss."""
     info = trace.info if trace is not None else {}
     tape = side.tape
     losses = _thinned([(row.index, row.loss) for row in trace.step_rows() if row.loss is not None]) if trace else []
@@ -205,6 +214,7 @@ def _side(side: Side, trace: Trace | None) -> dict[str, object]:
 
 
 def _thinned(points: list[tuple[int, object]]) -> list[tuple[int, object]]:
+    """Return every n-th of the points, so that at most ``MAX_POINTS`` are left."""
     every = -(-len(points) // MAX_POINTS) or 1
     return points[::every]
 
@@ -221,16 +231,19 @@ def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, object]]:
 
 
 def _finding(one: Finding) -> dict[str, object]:
+    """Return the facts about a finding that the page shows."""
     return {"kind": one.kind, "severity": one.severity, "title": one.title, "module": one.module, "line": _line(one)}
 
 
 def _line(one: Finding) -> str:
+    """Return the source text of a finding's main line."""
     return one.sites[0].site.text if one.sites else ""
 
 
 def _trace(folder: Path) -> Trace | None:
-    """Return the trace recorded beside the ops; ``None`` for a folder that ``backprobe.trace(record_ops=...)``
-    wrote.
+    """Return the trace recorded beside the ops; ``None`` if there is none.
+
+    ``backprobe.trace(record_ops=...)`` writes folders with ops alone.
     """
     try:
         return load_run(folder) if is_run(folder) else None
@@ -239,9 +252,11 @@ def _trace(folder: Path) -> Trace | None:
 
 
 def _folder(trace: Trace | None) -> str | None:
+    """Return the folder of the script of a run; ``None`` if unknown."""
     folder = trace.info.get("folder") if trace is not None else None
     return str(folder) if folder else None
 
 
 def _sources(trace: Trace | None) -> Mapping[str, str]:
+    """Return the source text stored with a run; empty without a trace."""
     return trace.sources if trace is not None else {}

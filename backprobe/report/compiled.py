@@ -13,7 +13,7 @@ MAX_FUNCTIONS, MAX_EVENTS_EACH = 200, 20
 
 
 def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[str, object]]:
-    """Return the rows; lines are indices into the document's list of sites."""
+    """Return the rows of compiled functions; lines are indices into the document's list of sites, from `site_of`."""
     return [
         {
             "name": text.name(one),

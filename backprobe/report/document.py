@@ -30,7 +30,7 @@ FORMAT = 2
 
 
 def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
-    """Return the document of `trace`.
+    """Return the document of `trace`, from which the page shows the run.
 
     :param name: display name of the run.
     :param version: changes if the run has progressed.
@@ -98,6 +98,7 @@ def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[Sequence[
 
 
 def _run(trace: Trace, name: str) -> dict[str, object]:
+    """Return the facts about a run as a whole: script, steps, state, gaps in coverage, overhead, versions."""
     info = trace.info
     row: dict[str, object] = {
         "name": name,
@@ -121,6 +122,7 @@ def _run(trace: Trace, name: str) -> dict[str, object]:
 
 
 def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, object]:
+    """Return a finding as plain data; `at` is its backward call and node in the document."""
     row = clean(finding.as_dict())
     row["sites"] = [
         {"role": s.role, "meaning": meaning_of(s.role, finding.kind), "site": sites.of(s.site)} for s in finding.sites

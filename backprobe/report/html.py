@@ -42,7 +42,7 @@ def filled(made: Mapping[str, object], title: str = "") -> str:
 
 
 def served(token: str) -> str:
-    """Return the page without data: it requests its data from the server, with `token`."""
+    """Return the page without data; it requests its data from the server, with the secret `token`."""
     meta = f'<meta name="backprobe-live" content="{html.escape(token, quote=True)}">'
     return page().replace(_TITLE, f"{_TITLE}\n    {meta}", 1)
 
@@ -69,8 +69,9 @@ def save(made: Mapping[str, object], target: Path, title: str) -> Path:
 
 
 def contents(made: Mapping[str, Any], machine: str = "") -> str:
-    """Return a sentence that lists the content of a page that a user may not want to share.
+    """Return a sentence that lists what a page contains that a user may not want to share, such as source lines.
 
+    :param made: the document of the page.
     :param machine: the host name of the run, which the page may contain.
     """
     run, sources = made["run"], made["sources"]

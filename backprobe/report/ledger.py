@@ -28,7 +28,7 @@ SIGNS = {
 
 
 def ledger(trace: Trace, parameters: Parameters, sites: Sites) -> dict[str, object] | None:
-    """Return the accounts as a document; ``None`` if the run has none.
+    """Return the ledgers of all parameters as a document; ``None`` if the run has none.
 
     Parameters with the same rows share an account, and rows share their events.
     """
@@ -58,26 +58,31 @@ def ledger(trace: Trace, parameters: Parameters, sites: Sites) -> dict[str, obje
 
 
 class _Events:
-    """Events of rows, each stored once."""
+    """The events of rows, each stored once and referred to by its number."""
 
     def __init__(self, held: Mapping[int, LedgerOptimizer], sites: Sites) -> None:
         self._held, self._sites = held, sites
         self._numbers: dict[tuple[str, str, int], int] = {}
 
     def of(self, row: LedgerRow, event: LedgerEvent) -> int:
+        """Return the number of an event, adding it if it is new."""
         text, site = event_line(row, event, self._held)
         sign = "step" if event.what in STEPS else SIGNS.get(event.what, "other")
         return self._numbers.setdefault((sign, text, self._sites.of(site)), len(self._numbers))
 
     @property
     def rows(self) -> list[dict[str, object]]:
+        """The events as the page shows them: kind of sign, text, and line."""
         return [{"sign": sign, "text": text, "site": site} for sign, text, site in self._numbers]
 
 
 def _choose(
     rows: Sequence[LedgerRow], parameters: Parameters, found: Set[str]
 ) -> tuple[dict[str, list[int]], dict[str, int]]:
-    """Return for each parameter the positions of its rows in the page, and how many of its rows are left out."""
+    """Return for each parameter the positions of its rows that are in the page, and how many of its rows are left out.
+
+    :param found: the parameters of findings, whose rows are chosen first.
+    """
     chosen: dict[str, list[int]] = {}
     cut: dict[str, int] = {}
     in_page: set[int] = set()
@@ -108,19 +113,23 @@ def _changes(trace: Trace, parameters: Parameters, optimizers: Mapping[int, int]
 
 
 def _buffer(one: LedgerBuffer, sites: Sites) -> dict[str, object]:
+    """Return the table of a group of buffers."""
     rows = [[steps, times, what, sites.of(site)] for steps, times, what, site in buffer_events(one)]
     return {"module": one.names[0].rpartition(".")[0], "title": buffer_title(one), "rows": rows}
 
 
 def _place(row: LedgerRow) -> tuple[int, int, int]:
+    """Sort key of rows: optimizer, first step, last step."""
     return row.optimizer, row.first, row.last
 
 
 def _optimizer(one: LedgerOptimizer, sites: Sites) -> dict[str, object]:
+    """Return the facts about an optimizer: name, line, and how much of its ledger was omitted."""
     return {"name": one.name, "made": sites.of(one.made), "omitted": one.omitted}
 
 
 def _row(row: LedgerRow, optimizers: Mapping[int, int], table: _Events) -> dict[str, object]:
+    """Return a row of the ledger as plain data, with the numbers of its optimizer and events."""
     return {
         "optimizer": optimizers[row.optimizer],
         "events": [table.of(row, event) for event in row.events],

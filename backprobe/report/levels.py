@@ -23,8 +23,9 @@ UNKNOWN = -math.inf
 
 
 def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, object] | None:
-    """Return the layer statistics as a document; ``None`` if nothing was measured. Values of an image come measurement
-    by measurement, so that a growing run appends at the end.
+    """Return the layer statistics as a document; ``None`` if nothing was measured.
+
+    Values of an image come measurement by measurement, so that a growing run appends at the end.
     """
     looks = trace.measured()
     if not looks:
@@ -61,8 +62,9 @@ def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, 
 
 
 def _width(looks: int, names: int) -> int:
-    """Return the number of measurements in a column: a power of two, so that columns stay the same while a run
-    grows.
+    """Return how many measurements share a column, so that the images are not too large.
+
+    It is a power of two, so that columns stay the same while a run grows.
     """
     return 1 << max(0, math.ceil(math.log2(max(looks / MAX_COLUMNS, looks * names / MAX_VALUES, 1))))
 
@@ -75,6 +77,7 @@ def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parame
         found.setdefault(quantity, []).append(name)
 
     def order(name: str) -> tuple[int, int]:
+        """Sort key of layers: place in forward order, as a parameter or as a module."""
         return parameters.of(name), modules.of(name)
 
     places = {quantity: at for at, quantity in enumerate(WORDS)}
@@ -83,8 +86,9 @@ def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parame
 
 
 def _pictures(rows: Sequence[Sequence[float]], width: int, least: bool) -> array[float]:
-    """Merge rows of `width` neighbouring measurements: NaN if there is one, otherwise the largest (or smallest) known
-    value.
+    """Return one row for each `width` neighbouring measurements, with the worst value of each layer.
+
+    That is NaN if there is one, otherwise the largest known value, or the smallest if `least`.
     """
     made = array("d")
     for begin in range(0, len(rows), width):
@@ -94,6 +98,7 @@ def _pictures(rows: Sequence[Sequence[float]], width: int, least: bool) -> array
 
 
 def _worst(values: Sequence[float], least: bool) -> float:
+    """Return NaN if there is one among the known values, otherwise the largest, or the smallest if `least`."""
     known = [value for value in values if value != UNKNOWN]
     if any(value != value for value in known):
         return math.nan
@@ -103,7 +108,9 @@ def _worst(values: Sequence[float], least: bool) -> float:
 def _bounds(
     quantity: str, looks: Sequence[Measured], rows: Sequence[Sequence[float]], bounded: Sequence[bool]
 ) -> list[float]:
-    """Return for each layer the level beyond which several measurements in a row raise an alarm."""
+    """Return for each layer the level beyond which several measurements in a row raise an alarm;
+    ``UNKNOWN`` if none.
+    """
     first: list[list[float]] = [[] for _ in bounded]
     for look, row in zip(looks, rows, strict=True):
         if look.step >= FIRST_STEP:
@@ -117,7 +124,7 @@ def _bounds(
 
 
 def _alarms(looks: Sequence[Measured], findings: Sequence[Finding]) -> list[dict[str, object]]:
-    """Return the alarms in order. ``finding``: index of the finding that reports the alarm, or -1."""
+    """Return the alarms in order, as plain data. ``finding``: index of the finding that reports the alarm, or -1."""
     kinds = [finding.kind for finding in findings]
     return [
         {

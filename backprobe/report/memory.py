@@ -20,8 +20,9 @@ _HOLDER_PHRASES = {
 
 
 def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, object] | None:
-    """Return the bytes saved for backward in one step that nothing else holds; ``None`` if the run did not measure
-    them.
+    """Return the bytes saved for backward in one step that nothing else holds, as rows for the page.
+
+    ``None`` if the run did not measure them.
     """
     kept = [r for r in trace.facts.of(SavedBytes) if not r.holder]
     seen = trace.facts.one(SavedMemory)
@@ -53,6 +54,7 @@ def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, object] | 
 
 
 def _notes(seen: SavedMemory) -> list[str]:
+    """Return sentences about offloaded and unmeasured tensors, and about the bytes that checkpoints would save."""
     notes = [f"{p.policy} keeps {size(p.nbytes)} of {p.tensors} tensors elsewhere." for p in seen.placed]
     notes += [f"Not counted: {u.count} {u.what} ({u.why})." for u in seen.unknown]
     alike: dict[tuple[int, int], list[str]] = {}

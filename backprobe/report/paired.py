@@ -33,9 +33,11 @@ class Strings:
         self._numbers: dict[str, int] = {}
 
     def of(self, text: str | None) -> int:
+        """Return the number of a text, adding it if it is new; -1 for ``None``."""
         return -1 if text is None else self._numbers.setdefault(text, len(self._numbers))
 
     def rows(self) -> list[str]:
+        """Return all texts, in the order of their numbers."""
         return list(self._numbers)
 
 
@@ -108,6 +110,7 @@ class Paired:
     # Parts
 
     def _op(self, op: TapeOp | None, sites: Sites) -> dict[str, int]:
+        """Return the numbers that describe an op in a row; all are -1 if the run does not have it."""
         if op is None:
             return dict.fromkeys(("name", "module", "call", "step", "site", "inner", "node", "arguments"), -1)
         told = call(op) if op.phase != "sink" else ""
@@ -144,10 +147,16 @@ class Paired:
             tensors.add(1, state, error, self._prints(both), [-1, -1], ["", ""])
 
     def _prints(self, values: Sequence[int | None]) -> list[Print | None]:
+        """Return the fingerprints of a value in both runs; ``None`` where there is no value."""
         tapes = (self.a, self.b)
         return [tape.prints[v] if v is not None else None for tape, v in zip(tapes, values, strict=True)]
 
     def _gap(self, what: str, x: TapeOp | None, number: int) -> Gap | None:
+        """Return the difference, computed in float64, of an input or output of a paired op; ``None`` if it was not
+        computed.
+
+        :param what: "slots" for inputs, "outputs" for outputs.
+        """
         judged = self._found.judged
         if judged is None or x is None:
             return None
@@ -155,8 +164,9 @@ class Paired:
         return gaps.get((x.index, number))
 
     def _apart(self, x: TapeOp | None, y: TapeOp | None) -> _State:
-        """Return the state of a row, the difference of the outputs, and their difference according to float64: the
-        worst over all outputs. For a sink, or an op without outputs, its inputs count.
+        """Return the state of a row, the difference of the outputs, and their difference according to float64.
+
+        The worst over all outputs; for a final result (sink), or an op without outputs, over its inputs.
         """
         if x is None or y is None:
             return (ONLY_B if x is None else ONLY_A), None, None
@@ -179,6 +189,10 @@ class Paired:
     def _state(
         self, mine: int | None, other: int | None, gap: Gap | None, x: TapeOp | None, y: TapeOp | None
     ) -> _State:
+        """Return the state of two values of a row, their estimated difference, and that computed in float64.
+
+        :param mine, other: numbers of the values in the two runs.
+        """
         if x is None or y is None:
             return (ONLY_B if x is None else ONLY_A), None, None
         if mine is None or other is None:
@@ -193,6 +207,7 @@ class Paired:
         return BITS, error, None
 
     def _is_suspect(self, row: Row) -> bool:
+        """Return whether a row has the op that is blamed for the difference."""
         blame = self._found.suspect
         return blame is not None and any(
             op is not None and named is not None and op.index == named.index
@@ -263,6 +278,7 @@ class _Tensors:
             side["name"].append(self._strings.of(name) if name else -1)
 
     def document(self) -> dict[str, object]:
+        """Return the tensors as columns for the page."""
         made: dict[str, object] = {"kind": column("B", self._kind), "state": column("B", self._state)}
         made["distance"] = norms(self._distance)
         for which, side in zip("ab", self._sides, strict=True):
@@ -273,11 +289,14 @@ class _Tensors:
 
 
 def _word(one: Print) -> str:
+    """Return shape and dtype of a value as text."""
     return f"{'x'.join(map(str, one.shape)) or 'number'} {one.dtype}"
 
 
 def _shown(states: Sequence[int], most: int, suspects: Sequence[bool]) -> list[int]:
-    """Return the indices of the rows to keep."""
+    """Return the indices of the rows to keep, at most `most`: the suspect, then rows that differ, then the first
+    others.
+    """
     if len(states) <= most:
         return list(range(len(states)))
     rank = {DIFFERS: 1, ONLY_A: 1, ONLY_B: 1}

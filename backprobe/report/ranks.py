@@ -40,13 +40,14 @@ def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, obje
 
 
 def _number(first: str) -> int:
-    """Return the index of a finding, parsed from its text in the terminal."""
+    """Return the index of a finding, parsed from the text that the terminal shows; -1 for none."""
     return int(first.partition(".")[0]) - 1 if first else -1
 
 
 def _pictures(traces: Mapping[int, Trace]) -> dict[str, object] | None:
-    """Return images of seconds, gradient norm and loss by step and rank. A cell for several steps has the worst value:
-    NaN, then infinity, then the largest. -infinity: unknown.
+    """Return images of seconds, gradient norm and loss by step and rank; ``None`` if no rank has steps.
+
+    A cell for several steps has the worst value: NaN, then infinity, then the largest. -infinity: unknown.
     """
     last = max((numbers[-1] for trace in traces.values() if (numbers := numbers_of(trace.steps))), default=-1)
     if last < 0:
@@ -64,6 +65,7 @@ def _pictures(traces: Mapping[int, Trace]) -> dict[str, object] | None:
 
 
 def _norm(row: StepRow) -> float | None:
+    """Return the norm of all gradients of a step together; ``None`` if it is not known."""
     norm = total(row.values[1::3]) if row.values else -1.0
     return norm if norm >= 0 or norm != norm else None
 
@@ -76,6 +78,7 @@ def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | Non
 
 
 def _wait(seen: RankSeen, wait: RankWait, began: float, site_of: Callable[[Site | None], int]) -> dict[str, object]:
+    """Return a wait as plain data, with its begin in seconds after the start of the run."""
     return {
         **{"rank": seen.rank, "op": wait.op, "inside": wait.inside, "group": wait.group, "number": wait.number},
         **{"site": site_of(wait.site), "began": wait.began - began if math.isfinite(began) else None},

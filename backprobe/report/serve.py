@@ -78,8 +78,9 @@ class Source:
             return made
 
     def data(self, since: str = "") -> bytes | None:
-        """Return the document, gzipped; only the changes if the document of version `since` is still known; ``None`` if
-        nothing has changed.
+        """Return the document, gzipped; ``None`` if nothing has changed since version `since`.
+
+        Only the changes, if the document of that version is still known.
 
         :raises BackprobeError: the run cannot be read.
         """
@@ -133,12 +134,17 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Answers the page's requests: ``/`` (the page), ``/data`` (the document or its changes), ``/steps``
+    (some steps).
+    """
+
     server: Server
     server_version, sys_version = "backprobe", ""
     timeout = SILENT_S
     default_request_version = "HTTP/1.0"  # an answer always has a status
 
     def do_GET(self) -> None:
+        """Answer a request; errors of a damaged run become one line of text with the status 503."""
         try:
             url = urlsplit(self.path)
             query = {key: values[0] for key, values in parse_qs(url.query, max_num_fields=10).items()}
@@ -176,6 +182,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(code, "text/plain", b"backprobe answers GET requests for its page.\n")
 
     def _allowed(self, token: str) -> bool:
+        """Return whether a request has the right token and a host name of this machine, so that other web pages cannot
+        read.
+        """
         hosts = self.headers.get_all("Host", [])
         host = hosts[0].partition(":")[0] if len(hosts) == 1 else ""
         return host in ("127.0.0.1", "localhost") and hmac.compare_digest(
@@ -183,6 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
+        """Send status, headers and body; a client that is gone is ignored."""
         self.send_response(status)
         if status != 204:
             self.send_header("Content-Type", kind)

@@ -70,8 +70,9 @@ class Steps:
         self._ratio.append(statistics.median(ratios) if ratios else -1.0)
 
     def document(self, call_of: Callable[[int], int]) -> dict[str, object]:
-        """Return the document for the page. `call_of` gives the first backward call of a step that the page has, or
-        -1.
+        """Return the steps as columns for the page.
+
+        :param call_of: returns the first backward call of a step that the page has, or -1.
         """
         starts = range(0, len(self._index), self.width)
         totals = {kind: column("d", values) for kind, values in self._totals.items()}
@@ -100,15 +101,19 @@ class Steps:
 
 
 def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, object]:
-    """Return the steps at positions `first` up to `end` (not included) as a document, with less thinning or none, for
-    parameters in the order of `names`.
+    """Return the steps at positions `first` up to `end` (not included) as a document, with less thinning or none.
+
+    :param names: the parameters, in the order of the page.
     """
     rows = trace.step_rows(first, end)
     return read_steps(trace, Order(names), max(end - first, 0), rows, first).document(lambda step: -1)
 
 
 def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepRow], first: int = 0) -> Steps:
-    """Collect `count` steps of `trace` from position `first` on, whose numbers are `rows`."""
+    """Collect `count` steps of `trace` from position `first` on.
+
+    :param rows: the numbers of these steps.
+    """
     numbers = Steps(parameters, count)
     for row, gradients in with_gradients(trace, rows, first):
         numbers.take(row, gradients)
@@ -116,7 +121,7 @@ def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepR
 
 
 class _Series:
-    """The smallest and largest norm by bucket and parameter."""
+    """The smallest and largest norm of each parameter in each bucket of neighbouring steps."""
 
     def __init__(self, size: int, width: int) -> None:
         self._size, self._width = size, width
@@ -124,6 +129,7 @@ class _Series:
         self._high: list[list[float]] = []
 
     def take(self, at: int, places: Sequence[int], values: Sequence[float]) -> None:
+        """Add the norms of the step at position `at`; `places` are the indices of their parameters."""
         row = [-1.0] * self._size
         for place, value in zip(places, values, strict=False):
             row[place] = value
@@ -140,6 +146,7 @@ class _Series:
             self._low[-1] = list(map(_least, low, row))
 
     def document(self) -> dict[str, object]:
+        """Return the norms as columns: only one if each step has a bucket of its own."""
         return {
             "low": column("f", []) if self._width == 1 else norms(chain.from_iterable(self._low)),
             "high": norms(chain.from_iterable(self._high)),
@@ -152,15 +159,18 @@ def worse(a: float, b: float) -> float:
 
 
 def _least(a: float, b: float) -> float:
-    """Return the smaller of the values that were measured and are not NaN."""
+    """Return the smaller of two values that were measured and are not NaN; if one is not so, the other."""
     if not a >= 0:
         return b
     return a if not b >= 0 else min(a, b)
 
 
 def forwards(trails: Iterable[Sequence[ModuleCall]], module_of: Callable[[str], int]) -> list[dict[str, object]]:
-    """Return the norms of module outputs by the step in which they were measured. This may be another step with the
-    same calls than the requested one.
+    """Return the norms of module outputs by the step in which they were measured.
+
+    This may be another step than the requested one, with the same module calls.
+
+    :param trails: the module calls of each shown step.
     """
     found: dict[int, dict[str, object]] = {}
     for calls in trails:

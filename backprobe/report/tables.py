@@ -15,7 +15,7 @@ SOURCE = 1 << 20
 
 
 class Sites:
-    """Source lines, each stored once."""
+    """The source lines of a document, each stored once and referred to by its number."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -25,6 +25,7 @@ class Sites:
         self._libraries: set[str] = set()
 
     def of(self, site: Site | None) -> int:
+        """Return the number of a line, adding it if it is new; -1 for ``None``."""
         if site is None:
             return -1
         self._mine.add(site.file)
@@ -36,11 +37,14 @@ class Sites:
         return [self._number(site) for site in library]
 
     def _number(self, site: Site) -> int:
+        """Return the number of a line, adding it if it is new."""
         return self._numbers.setdefault(site, len(self._numbers))
 
     def short(self, file: str) -> str:
-        """Return `file` relative to the script's folder if it is inside it; a library's file from its package name on;
-        a notebook's cell by its number.
+        """Return the display name of a file.
+
+        Relative to the script's folder if it is inside; a library's from its package name on; a notebook's cell by its
+        number.
         """
         if (number := cell(file)) is not None:
             return number
@@ -56,6 +60,7 @@ class Sites:
         return file
 
     def rows(self) -> list[dict[str, object]]:
+        """Return all lines as the page shows them, with secrets in their text masked."""
         return [
             {"file": self.short(s.file), "line": s.line, "function": s.function, "text": masked_source(s.text)}
             for s in self._numbers
@@ -75,8 +80,8 @@ class Sites:
 
 
 class Modules:
-    """Modules by path, in preorder of their first call; modules that were never called come at the end of their
-    parent.
+    """The modules of a run in preorder of their first call; modules that were never called come last in
+    their parent.
     """
 
     def __init__(self, calls: Sequence[ModuleCall], others: Iterable[str]) -> None:
@@ -106,9 +111,11 @@ class Modules:
             stack.extend(reversed(below[path]))
 
     def of(self, path: str | None) -> int:
+        """Return the index of a module by its path; -1 if it is not known."""
         return -1 if path is None else self._numbers.get(path, -1)
 
     def rows(self, sites: Sites) -> list[dict[str, object]]:
+        """Return all modules as the page shows them: path, class, parent, number of calls, line of the call."""
         rows = []
         for path in self.paths:
             call = self._known.get(path)
@@ -125,13 +132,14 @@ class Modules:
 
 
 class Order:
-    """Names and their indices."""
+    """Names with their indices."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
         self._numbers = {name: i for i, name in enumerate(names)}
 
     def of(self, name: str | None) -> int:
+        """Return the index of a name; -1 if it is not known."""
         return -1 if name is None else self._numbers.get(name, -1)
 
 
@@ -145,6 +153,7 @@ class Parameters(Order):
         super().__init__(sorted(names, key=lambda name: self._module[name]))
 
     def rows(self, sites: Sites) -> list[dict[str, object]]:
+        """Return all parameters as the page shows them: shape, whether it requires and gets a gradient, line."""
         rows = []
         for name in self.names:
             fact = self._facts.get(name)
@@ -172,6 +181,8 @@ def owner(parameter: str) -> str:
 
 
 def total(values: Iterable[float]) -> float:
-    """Return the 2-norm of a whole from the 2-norms of its parts; -1 if there are none. Negative values are missing."""
+    """Return the 2-norm of a whole from the 2-norms of its parts; -1 if none is known. Negative values are unknown
+    parts.
+    """
     known = [v for v in values if not v < 0]
     return together(known) if known else -1.0

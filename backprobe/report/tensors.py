@@ -11,10 +11,12 @@ from .tables import Modules
 
 
 def tensors(trace: Trace, modules: Modules) -> list[dict[str, object]]:
+    """Return all tensors recorded for histograms as documents for the page."""
     return [_row(t, modules) for t in trace.facts.of(TensorSeen)]
 
 
 def _row(seen: TensorSeen, modules: Modules) -> dict[str, object]:
+    """Return one tensor as plain data: histogram, statistics, and the map of its values if it has one."""
     rows = len(seen.picture)
     return {
         "name": seen.name,

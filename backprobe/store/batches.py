@@ -105,7 +105,12 @@ def packed(batch: Batch) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _plain(value: object, path: str, tensors: dict[str, object], names: dict[int, str]) -> Any:
-    """Return `value` as JSON. A tensor that occurs twice is stored once, and is one tensor again when read."""
+    """Return `value` as JSON; tensors go into `tensors`, under the path at which they are first met.
+
+    A tensor that occurs twice is stored once, and is one tensor again when read.
+
+    :param names: the paths of the tensors met so far, by id.
+    """
     if isinstance(value, LeftOut):
         return {"left_out": value.what}
     if isinstance(value, (tuple, list)):
@@ -122,6 +127,7 @@ def _plain(value: object, path: str, tensors: dict[str, object], names: dict[int
 
 
 def _value(plain: object, tensors: Mapping[str, object]) -> Any:
+    """Return the value that ``_plain`` encoded as `plain`, with its tensors."""
     if isinstance(plain, list):
         return [_value(one, tensors) for one in plain]
     if not isinstance(plain, dict):

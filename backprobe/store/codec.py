@@ -39,6 +39,7 @@ _COUNTED_UP_TO = {"world": 1 << 20, "order": 1 << 22}
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
+    """Return the field names of a dataclass."""
     return tuple(f.name for f in dataclasses.fields(kind))
 
 
@@ -98,6 +99,9 @@ class Decoder:
         return self._makers[hint]
 
     def _new_maker(self, hint: Any) -> Make | None:
+        """Build the function that decodes a value of a type, from its annotation; ``None`` if the value
+        stays as it is.
+        """
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin in (typing.Union, types.UnionType):
             inner = self._maker(next(a for a in args if a is not type(None)))
@@ -118,10 +122,15 @@ class Decoder:
         return self._record(hint) if dataclasses.is_dataclass(hint) else None
 
     def _record(self, kind: Any) -> Make:
+        """Return the function that decodes a record from the list of its fields, or from a dict."""
         makers: dict[str, Make | None] = {}
         names: list[str] = []
 
         def make(plain: Any) -> Any:
+            """Decode one record; fields that this version does not know are ignored.
+
+            :raises ValueError: the number of fields is wrong, or a value would cause unbounded work.
+            """
             if not makers:  # only now: a record may contain others of its kind
                 hints = typing.get_type_hints(kind)
                 names.extend(_names(kind) if self.fields is None else self.fields.get(kind.__name__, ()))
@@ -138,6 +147,7 @@ class Decoder:
 
 
 def _apply(make: Make | None, plain: object) -> Any:
+    """Return `plain` decoded by `make`, or unchanged without one."""
     return plain if make is None else make(plain)
 
 
@@ -154,12 +164,20 @@ def _scalar(kind: type, plain: object) -> Any:
 
 
 def _listed(plain: object) -> Sequence[Any]:
+    """Return `plain` if it is a list.
+
+    :raises TypeError: it is none.
+    """
     if not isinstance(plain, (list, tuple)):
         raise TypeError(f"a list expected, not {str(plain)[:80]}")
     return plain
 
 
 def _mapped(plain: object) -> Mapping[str, Any]:
+    """Return `plain` if it is a dict.
+
+    :raises TypeError: it is none.
+    """
     if not isinstance(plain, dict):
         raise TypeError(f"names and values expected, not {str(plain)[:80]}")
     return plain
@@ -212,6 +230,7 @@ def dumps(value: object) -> str:
 
 
 def squeeze(value: object) -> bytes:
+    """Return the JSON of a value, compressed, as bytes."""
     return zlib.compress(dumps(value).encode(), 1)
 
 

@@ -25,7 +25,7 @@ _BRIEF_HEAD = struct.Struct(f"<dq{len(_BRIEF) + 1}q")
 
 
 def brief_data(steps: BriefSteps) -> bytes:
-    """Encode `steps`, all but their number and the number of the first.
+    """Encode the columns of `steps` as bytes, without their number and the number of the first.
 
     A column of equal values is stored as one value, and so are the numbers of backward calls if none is left out.
     """
@@ -71,11 +71,16 @@ def brief_from(first: int, count: int, data: bytes) -> BriefSteps:
 
 
 def layout_plain(layout: Layout, texts: bool = True) -> dict[str, Any]:
+    """Return a layout as data that JSON can hold: columns of its nodes, and tables of texts and lines.
+
+    :param texts: keep the text of source lines.
+    """
     strings: dict[str | None, int] = {}
     sites: dict[Site | None, int] = {}
     stacks: dict[tuple[Site, ...], int] = {}
 
     def numbers(values: Sequence[str | None]) -> list[int]:
+        """Return for each text its number in the table of texts, adding new ones."""
         return [strings.setdefault(value, len(strings)) for value in values]
 
     nodes = layout.nodes
@@ -128,6 +133,10 @@ def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
 
 
 def _texts(value: object) -> str:
+    """Return `value` if it is text.
+
+    :raises TypeError: it is none.
+    """
     if not isinstance(value, str):
         raise TypeError(f"text expected, not {str(value)[:80]}")
     return value
@@ -173,9 +182,11 @@ def _check_edges(nodes: Sequence[Node]) -> None:
 
 
 def signature_plain(signature: Signature) -> dict[str, Any]:
+    """Return a signature as data that JSON can hold: the order of nodes, and columns of the measured gradients."""
     kinds: dict[tuple[tuple[int, ...], str], int] = {}
 
     def columns(measured: Sequence[Measured]) -> dict[str, list[int]]:
+        """Return measured gradients as columns by name."""
         rows = [(i, k, slot, kinds.setdefault((shape, dtype), len(kinds))) for i, k, slot, shape, dtype in measured]
         return {name: [row[at] for row in rows] for at, name in enumerate(_MEASURED)}
 
@@ -184,9 +195,14 @@ def signature_plain(signature: Signature) -> dict[str, Any]:
 
 
 def signature_from(plain: Mapping[str, Any]) -> Signature:
+    """Decode the signature that ``signature_plain`` encoded as `plain`.
+
+    :raises ValueError, TypeError, LookupError: it is none, or names impossible nodes or gradients.
+    """
     kinds = [(tuple(shape), dtype) for shape, dtype in plain["kinds"]]
 
     def measured(columns: Mapping[str, list[int]]) -> tuple[Measured, ...]:
+        """Return the columns of measured gradients as one tuple for each."""
         rows = zip(*(columns[name] for name in _MEASURED), strict=True)
         return tuple((i, k, slot, *kinds[kind]) for i, k, slot, kind in rows)
 

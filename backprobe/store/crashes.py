@@ -26,11 +26,12 @@ _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/
 
 
 def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
-    """Return how a process crashed, the script's line in its main thread, and the collective operation that was
-    running.
+    """Return how a process crashed, the script's line in its main thread, and the running collective operation.
 
-    The operation is empty if there was none. Returns ``None`` if the process did not crash. The line has no text: its
-    file is not opened.
+    ``None`` if the process did not crash. The operation is empty if there was none. The line has no text: its file is
+    not opened.
+
+    :param part: the folder of the process in the run.
     """
     with contextlib.suppress(BackprobeError, OSError):
         text = read_text(inside(part, CRASH), errors="replace")
@@ -41,7 +42,7 @@ def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
 
 
 def _place(text: str) -> tuple[Site | None, str]:
-    """Return the line and operation of the main thread: faulthandler writes the oldest thread last."""
+    """Return the script's line and the collective operation in the main thread, which ``faulthandler`` writes last."""
     for stack in reversed(re.split(r"^(?=(?:Current thread|Thread) )", text, flags=re.MULTILINE)):
         frames = [found.groups() for found in map(_FRAME.match, stack.splitlines()) if found is not None]
         mine = next((at for at, (file, *_) in enumerate(frames) if not _is_library(file)), None)
@@ -52,8 +53,9 @@ def _place(text: str) -> tuple[Site | None, str]:
 
 
 def _collective(inside: Sequence[tuple[str, ...]]) -> str:
-    """Return the collective that contains these calls, the innermost first: the outermost function of
-    torch.distributed.
+    """Return the name of the collective operation that these calls, the innermost first, are part of; empty if none.
+
+    It is the outermost function of torch.distributed.
     """
     within = any(_CALL.search(file) for file, *_ in inside)  # the operation itself may run in another thread
     if not inside or not (within or _COLLECTIVES.search(inside[0][0])):
@@ -63,4 +65,5 @@ def _collective(inside: Sequence[tuple[str, ...]]) -> str:
 
 
 def _is_library(file: str) -> bool:
+    """Return whether a file belongs to a library or to backprobe."""
     return _LIBRARY.search(file) is not None or file.startswith(_OURS)

@@ -59,7 +59,10 @@ def facts_from(rows: Mapping[str, Sequence[object]], asked: Iterable[str], decod
 
 
 def _made(kind: str, rows: Sequence[object], decoder: Decoder) -> list[Any]:
-    """Decode the records of one kind; as ``Aside`` if the package that defines it is missing or does not fit."""
+    """Decode the records of one kind.
+
+    If the package that defines it is missing or cannot read them, they are kept undecoded, as one ``Aside``.
+    """
     if kind in _OURS:
         return [decoder(KINDS[kind], row) for row in rows]
     try:

@@ -27,7 +27,7 @@ def is_run(folder: Path) -> bool:
 
 
 def written(folder: Path) -> float:
-    """Return when a run was last written."""
+    """Return when a run was last written, in seconds since 1970."""
     return max(
         path.stat().st_mtime for path in (folder / FILE, folder / JOB, *folder.glob(f"{PARTS}/*")) if path.exists()
     )
@@ -65,7 +65,10 @@ def load_run(folder: str | Path, rank: int | None = None) -> Trace:
 
 
 def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
-    """Load a run like ``load_run``, given the trace of the process that ``backprobe run`` started."""
+    """Load a run like ``load_run``, given the trace of the process that ``backprobe run`` started.
+
+    :param own: that trace, which is closed if another process is chosen; ``None`` if each rank was started by itself.
+    """
     seen = {part: killed(part, one) for part, one in read_parts(folder).items()}
     if own is not None and not seen and rank is None:
         return own
@@ -92,7 +95,7 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
 
 
 def _missing(facts: Facts) -> tuple[Unseen, ...]:
-    """Return the ranks of the job that are missing in this run."""
+    """Return a note on the ranks of the job that are missing in this run; empty if there are none."""
     count = len(missing(facts.of(RankSeen)))
     note = "of the job are not part of this run; of several machines each has its own launcher: the command goes inside"
     return (Unseen("ranks", count, f"{note} of them, and --out is a folder that all share"),) if count else ()
@@ -108,7 +111,10 @@ def _ranks(seen: Mapping[Path, RankSeen]) -> dict[int, Trace]:
 
 
 def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
-    """Return the steps of one rank, with the norms of whole parameters if they are sharded."""
+    """Return the steps of one rank; if parameters are sharded, with norms that combine the shards of all ranks.
+
+    Traces that are not needed are closed.
+    """
     if sharded([base]):
         return Whole([base, *others])
     for other in others:
@@ -117,7 +123,10 @@ def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
 
 
 def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
-    """Return the findings of all processes, the facts, and the rules that failed."""
+    """Return the findings of all processes, the facts, and the rules that failed.
+
+    :param own: the trace of the process that ``backprobe run`` started, if it has one; `told`: the other processes.
+    """
     if own is None:
         return _asked(Trace((), Facts(seen=tuple(told)), findings=explain))
     before = own.facts.of(RankSeen)
@@ -129,6 +138,7 @@ def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Findin
 
 
 def _asked(whole: Trace) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
+    """Return the findings that the rules compute, the facts, and the rules that failed meanwhile."""
     before = len(whole.facts.unseen)
     return whole.findings, whole.facts, whole.facts.unseen[before:]
 
@@ -179,7 +189,12 @@ def _with_text(site: Site, part: Path, seen: RankSeen) -> Site:
 
 
 def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings: Sequence[Finding]) -> Path | None:
-    """Return the part whose steps are read."""
+    """Return the folder of the process whose steps are read; ``None`` if no process has steps.
+
+    That of `rank`; or the one that the first finding is about, that failed, that was killed, or the first.
+
+    :raises BackprobeError: there are no steps of `rank`.
+    """
     there = {part: one for part, one in seen.items() if (part / FILE).is_file()}
     if rank is not None:
         mine = [part for part, one in there.items() if one.rank == rank]
@@ -201,7 +216,7 @@ def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings
 
 
 def _as_seen(own: Trace) -> RankSeen:
-    """Describe the process that ``backprobe run`` started as one of several."""
+    """Return the process that ``backprobe run`` started as the record of one of several processes."""
     info = own.info
     return RankSeen(
         *(None, int(info.get("pid") or 0)),

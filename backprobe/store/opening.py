@@ -34,10 +34,12 @@ class RunConnection(sqlite3.Connection):
     _looks = 0
 
     def execute(self, query: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute a query, with a new allowance of work."""
         self._looks = 0
         return super().execute(query, parameters)
 
     def _too_much(self) -> bool:
+        """Count the work of the running query; return whether it is too much, which makes SQLite stop it."""
         self._looks += 1
         return self._looks > MAX_QUERY_WORK // _LOOK_EVERY
 
@@ -72,7 +74,7 @@ def connect(file: Path, unchanging: bool = False) -> RunConnection:
 
 
 def check_tables(db: sqlite3.Connection, tables: Iterable[str]) -> None:
-    """Check that the names are plain tables; missing tables are ignored.
+    """Check that the tables of these names are plain tables; missing ones are ignored.
 
     Reading a view, a virtual table or a generated column would run code that the file defines.
 

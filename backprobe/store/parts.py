@@ -64,7 +64,10 @@ def write_seen(part: Path, seen: RankSeen, texts: bool = True) -> None:
 
 
 def read_seen(part: Path) -> RankSeen | None:
-    """Read the last state of a process; ``None`` if there is none, or it is unreadable."""
+    """Read the last state of a process from the folder of its part; ``None`` if there is none, or it is unreadable.
+
+    If it is not over, whether it is still alive is found out now.
+    """
     try:
         plain = json.loads(read_text(inside(part, PROCESS_DESCRIPTION)))
         seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
@@ -77,6 +80,7 @@ def read_seen(part: Path) -> RankSeen | None:
 
 
 def _exit_code(part: Path) -> int | None:
+    """Return the exit code that the starting process wrote for this one; ``None`` if there is none."""
     with contextlib.suppress(BackprobeError, OSError):
         written = read_bytes(inside(part, CODE))
         return written[-1] if written else None
@@ -84,7 +88,7 @@ def _exit_code(part: Path) -> int | None:
 
 
 def read_parts(folder: Path) -> dict[Path, RankSeen]:
-    """Return the processes of the run in `folder` by the folders of their parts, ranks first and in order."""
+    """Return the last state of each process of the run in `folder`, by the folders of their parts, ranks first."""
     found = {}
     for part in part_folders(folder):
         seen = read_seen(part)
@@ -103,12 +107,13 @@ def part_folders(folder: Path) -> list[Path]:
 
 
 def tells(seen: RankSeen) -> bool:
-    """Return whether a process trains, or something went wrong in it."""
+    """Return whether a process is worth showing: it trains, has a rank, or something went wrong in it."""
     calm = seen.over and not (seen.error or seen.code or seen.signal or seen.gaps or seen.findings)
     return not calm or seen.rank is not None or bool(seen.steps or seen.backwards)
 
 
 def in_order(seen: RankSeen) -> tuple[bool, int, int, int]:
+    """Sort key of processes: ranks first and by number, then by restart and process id."""
     return seen.rank is None, seen.rank or 0, seen.restart, seen.pid
 
 
@@ -164,6 +169,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked_by_folder(lock: Path) -> Iterator[None]:
+    """Hold a lock by creating the folder `lock`; an old one is taken over after ``STALE_LOCK_S`` seconds."""
     begin = time.monotonic()
     while True:
         try:

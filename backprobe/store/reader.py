@@ -57,6 +57,7 @@ def open_run(folder: str | Path) -> Trace:
 
 
 def _opened(db: sqlite3.Connection, file: Path) -> Trace:
+    """Read a trace from an open file in one transaction; the connection is closed if that fails."""
     try:
         db.execute("begin")  # all reads see one moment, even if another process writes
         with db:
@@ -67,6 +68,11 @@ def _opened(db: sqlite3.Connection, file: Path) -> Trace:
 
 
 def _tables(db: sqlite3.Connection, file: Path) -> Tables:
+    """Return the tables of a run's file after checking its format.
+
+    :raises BackprobeError: another version of backprobe wrote it.
+    :raises ValueError: the file is damaged.
+    """
     check_tables(db, TABLES)
     query = "select key, value from info where key in ('format', 'backprobe')"
     found = {key: json.loads(value) for key, value in db.execute(query)}
@@ -84,6 +90,10 @@ def _tables(db: sqlite3.Connection, file: Path) -> Tables:
 
 
 def _trace(tables: Tables, file: Path) -> Trace:
+    """Return the trace of a run's file: info, facts and findings are decoded, steps are read on access.
+
+    Findings of a run that is not over are computed.
+    """
     info, rows = _checked(tables.info()), tables.records()
     decoder = Decoder(tables.fields)
     found = rows.pop("Finding", None)
@@ -115,7 +125,7 @@ _LATEST = 32_503_680_000
 
 
 def _checked(info: dict[str, Any]) -> dict[str, Any]:
-    """Check the types and ranges of `info`.
+    """Return `info` after checking the types and ranges of its entries.
 
     :raises ValueError, TypeError: an entry is invalid.
     """
@@ -135,7 +145,7 @@ MAX_KEPT, MAX_KEPT_PARTS = 32, 1 << 20
 
 
 class _Sized(Generic[T]):
-    """A cache of recently read values by number, limited by their total size.
+    """A cache of recently read values by number, limited by their number and total size.
 
     :param read: reads one; ``size`` returns its number of parts.
     """
@@ -145,6 +155,7 @@ class _Sized(Generic[T]):
         self._kept: dict[int, T] = {}
 
     def __call__(self, number: int) -> T:
+        """Return a value, reading it if it is not cached; the least recently used ones are dropped."""
         found = self._kept.pop(number, None)
         if found is None:
             found = self._read(number)
@@ -154,16 +165,18 @@ class _Sized(Generic[T]):
         return found
 
     def _parts(self) -> int:
+        """Return the total size of the cached values."""
         return sum(map(self._size, self._kept.values()))
 
 
 def _row(step: Step, names: Sequence[str] = (), values: Sequence[float] = ()) -> StepRow:
+    """Return the numbers of a step as a row."""
     held = step.resident, step.allocated, step.graphs, step.watching, step.clip_norm
     return StepRow(step.index, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
 
 
 class StoredSteps(Shown, Sequence[TracedStep]):
-    """The steps of a run on disk.
+    """The steps of a run on disk, as a sequence; each is read on access.
 
     :raises BackprobeError: from any read: the file is damaged, or was closed.
     """
@@ -190,6 +203,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         return TracedStep(step, StoredCalls(self, number), lambda: self.module_calls(trail))
 
     def _step(self, number: int) -> tuple[Step, int | None]:
+        """Read the step `number`, and the number of its module calls; ``None`` for these if it has none."""
         brief = self._brief_step(number)
         if brief is not None:
             return brief, None
@@ -202,7 +216,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         return dataclasses.replace(self._decode(Step, row.head), parameters=tuple(stats)), row.trail
 
     def _brief_step(self, number: int) -> Step | None:
-        """Return the step `number` if it is one of a stretch of brief steps."""
+        """Return the step `number` if it was written in a row with other brief steps; otherwise ``None``."""
         at = bisect_right(self._stretches, number, key=itemgetter(0)) - 1
         if at < 0 or number >= sum(self._stretches[at]):
             return None
@@ -210,9 +224,11 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         return self._brief(first)[number - first]
 
     def _read_brief(self, first: int) -> list[Step]:
+        """Read the stretch of brief steps that begins with step `first`."""
         return list(brief_from(first, *self._tables.stretch(first)))
 
     def close(self) -> None:
+        """Close the file; no step can be read any more."""
         self._tables.db.close()
 
     @property
@@ -247,26 +263,31 @@ class StoredSteps(Shown, Sequence[TracedStep]):
             return [Measured(step, self._names(names), array("f", data)) for step, names, data in rows]
 
     def _read_names(self, number: int) -> tuple[str, ...]:
+        """Read a list of parameter or layer names by its number."""
         return tuple(check_name(name) for name in self._decode(tuple[str, ...], self._tables.part("names", number)))
 
     def _read_layout(self, number: int) -> Layout:
+        """Read a layout by its number."""
         return layout_from(self._tables.part("layouts", number), self._decode)
 
     def _read_signature(self, number: int) -> Signature:
+        """Read a signature by its number."""
         return signature_from(self._tables.part("signatures", number))
 
     def module_calls(self, trail: int | None) -> tuple[ModuleCall, ...]:
-        """Return the module calls of a step with that trail."""
+        """Return the module calls of a step, which several steps share under one number (`trail`)."""
         if trail is None:
             return ()
         with reading(self._file):
             return tuple(self._decode(ModuleCall, call) for call in self._tables.part("trails", trail))
 
     def backwards(self, step: int) -> list[BackwardCall]:
+        """Read the backward calls of a step."""
         with reading(self._file), self._tables.moment():
             return [self._backward(row) for row in self._tables.calls(step)]
 
     def _backward(self, row: StoredCall) -> BackwardCall:
+        """Return a backward call from its row; its nodes are unpacked on access."""
         call = self._decode(BackwardCall, row.head)
         packed = Packed(
             self._layout(row.layout),
@@ -281,13 +302,17 @@ class StoredSteps(Shown, Sequence[TracedStep]):
 
 
 class StoredNodes(PackedNodes):
-    """The nodes of a backward call on disk."""
+    """The nodes of a backward call on disk, which are unpacked on access."""
 
     def __init__(self, packed: Packed, file: Path) -> None:
         super().__init__(packed)
         self._file = file
 
     def _unpacked(self) -> tuple[NodeRun, ...]:
+        """Return the records of all nodes.
+
+        :raises BackprobeError: they are damaged.
+        """
         with reading(self._file):
             return super()._unpacked()
 
@@ -300,6 +325,7 @@ class StoredCalls(Shown, Sequence[BackwardCall]):
         self._read: list[BackwardCall] | None = None
 
     def _all(self) -> list[BackwardCall]:
+        """Return the calls, reading them the first time."""
         if self._read is None:
             self._read = self._steps.backwards(self._step)
         return self._read

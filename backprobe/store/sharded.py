@@ -22,7 +22,10 @@ def sharded(traces: Sequence[Trace]) -> bool:
 
 
 class Whole(Shown, Sequence[TracedStep]):
-    """The steps of the first of several ranks' traces, with the norms of whole parameters."""
+    """The steps of the first rank, with the norms of whole parameters, combined from the shards of all ranks.
+
+    :param traces: of the ranks; `traces[0]` provides the steps.
+    """
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         self._steps = traces[0].steps
@@ -73,7 +76,11 @@ class Whole(Shown, Sequence[TracedStep]):
 def combined(
     stat: ParameterStat, ranks: Sequence[Mapping[str, ParameterStat]], held: Sequence[Mapping[str, Replica]]
 ) -> ParameterStat:
-    """Return the norms of one whole parameter in one step: Note [Norms of sharded parameters]."""
+    """Return the norms of one whole parameter in one step: Note [Norms of sharded parameters].
+
+    :param stat: the norms that the first rank measured; `ranks`: those of each rank; `held`: the tensors that each
+        holds.
+    """
     mine = held[0].get(stat.name)
     if mine is None or not mine.place:
         return stat
@@ -92,5 +99,6 @@ def combined(
 
 
 def _norm(parts: Sequence[float | None]) -> float | None:
+    """Return the norm of a whole from those of its parts; ``None`` if one is not known."""
     known = [part for part in parts if part is not None]
     return together(known) if len(known) == len(parts) else None

@@ -41,9 +41,10 @@ _NOT_DAMAGE = ("database is locked", "unable to open database", "readonly databa
 
 @contextmanager
 def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
-    """Convert errors inside the block to one that says that the file is damaged, or why it cannot be read now.
+    """Convert errors inside the block to a ``BackprobeError`` that says that the file is damaged, or cannot be read
+    now.
 
-    :raises BackprobeError: an error occurred.
+    :param damage: the words for damage.
     """
     try:
         yield
@@ -91,7 +92,7 @@ class StoredCall:
 
 
 class Tables:
-    """A run's file.
+    """The content of a run's file, row by row; the bytes are decoded elsewhere.
 
     :ivar fields: the field names of plain records, by kind.
     """
@@ -102,6 +103,10 @@ class Tables:
         self.fields: Mapping[str, Sequence[str]] = self._info.pop("fields")
 
     def _rows(self, table: str, columns: str, more: str = "", values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return rows of a table without their checksums.
+
+        :raises ValueError: a checksum is wrong, or there are too many rows.
+        """
         found = []
         for row in bounded(self.db.execute(f"select {columns}, crc from {table} {more}", values)):
             if checksum(table, *row[:-1]) != row[-1]:
@@ -110,6 +115,7 @@ class Tables:
         return found
 
     def _row(self, table: str, columns: str, number: int) -> tuple[Any, ...] | None:
+        """Return the row of a table with this number; ``None`` if there is none."""
         found = self._rows(table, columns, "where id = ?", (number,))
         return found[0] if found else None
 
@@ -134,7 +140,7 @@ class Tables:
         return found
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the steps that have data."""
+        """Return the numbers of all steps that have data, in order, also of one that was not finished."""
         found = [row[0] for row in bounded(self.db.execute("select id from steps"))]
         stretches = self.stretches()
         if len(found) + sum(count for _, count in stretches) > MAX_ROWS:
@@ -148,6 +154,7 @@ class Tables:
         return [*found, *(row[0] for row in bounded(self.db.execute(query, (last,))))]
 
     def step(self, number: int) -> StoredStep | None:
+        """Return the row of a step; ``None`` if it has none of its own."""
         row = self._row("steps", "id, head, names, parameters, trail", number)
         return None if row is None else StoredStep(json.loads(row[1]), *row[2:])
 
@@ -166,6 +173,7 @@ class Tables:
         return row[1], row[2]
 
     def calls(self, step: int) -> list[StoredCall]:
+        """Return the rows of a step's backward calls, in order."""
         columns = "id, step, trouble, layout, signature, head, apart, norms, seconds"
         rows = self._rows("backwards", columns, "where step = ? order by id", (step,))
         return [
@@ -179,7 +187,10 @@ class Tables:
         return [tuple(row) for row in rows]  # type: ignore[misc]
 
     def part(self, table: str, number: int) -> Any:
-        """Return a layout, signature, trail or tuple of names, as plain values."""
+        """Return a shared value, as plain data: a layout, signature, list of module calls (trail) or of names.
+
+        :raises LookupError: there is none of this number.
+        """
         row = self._row(table, "id, data", number)
         if row is None:
             raise LookupError(f"{table} has no row {number}")

@@ -42,7 +42,7 @@ _STORAGE = frozenset(
 
 
 class Writer:
-    """Writes one run folder.
+    """Writes one run folder while the script runs.
 
     :param limit: approximate size of the run in bytes. Above it every other step loses its nodes, oldest first; steps
         with errors and the first ones keep them, and the numbers of every step stay.
@@ -95,6 +95,7 @@ class Writer:
         raise FileNotFoundError(f"{self.folder / FILE} was removed while the script ran")
 
     def put(self, info: Mapping[str, object]) -> None:
+        """Write entries of the run's info, replacing those of the same names."""
         for key, value in info.items():
             self._row("info", key, dumps(value))
 
@@ -107,10 +108,12 @@ class Writer:
             self._row("records", kind, squeeze(found))
 
     def _row(self, table: str, *values: int | str | bytes) -> None:
+        """Write a row with its checksum, replacing the one with the same key."""
         marks = "?, " * len(values)
         self._db.execute(f"insert or replace into {table} values ({marks}?)", (*values, checksum(table, *values)))
 
     def _new(self, table: str, plain: object) -> int:
+        """Write a shared value, such as a layout, under the next number of its table, and return that number."""
         data = squeeze(plain)
         self._bytes += len(data)
         number = self._parts[table] = self._parts.get(table, 0) + 1
@@ -118,8 +121,9 @@ class Writer:
         return number
 
     def layout(self, key: object, layout: Layout) -> int:
-        """Return the number of `layout`, and write it if it is new. `key` is the same object as long as it does not
-        change.
+        """Return the number of `layout`, and write it if it is new.
+
+        :param key: an object that stays the same as long as the layout does.
         """
         known = self._layouts.get(id(key))
         if known is not None and known[0] is key:
@@ -141,6 +145,11 @@ class Writer:
         return list(self._layouts.values())
 
     def backward(self, call: BackwardCall, packed: Packed, key: object, trouble: bool) -> None:
+        """Write a backward call.
+
+        :param key: as in ``layout``.
+        :param trouble: the call has an error or bad values, so that its nodes are kept when the run is thinned.
+        """
         known = self._signatures.get(id(packed.signature))
         if known is not None and known[0] is packed.signature:
             signature = known[1]
@@ -158,8 +167,10 @@ class Writer:
         self._row("backwards", call.index, call.step, int(trouble), *shared, head, apart, norms, seconds)
 
     def step(self, step: Step, trail_key: Any, calls: Any) -> None:
-        """Write a finished step and commit. `calls` returns its module calls; it is called only if `trail_key` is
-        new.
+        """Write a finished step and commit; thin the run if it has become too large.
+
+        :param trail_key: equal for steps with the same module calls.
+        :param calls: returns these calls; called only if `trail_key` is new.
         """
         trail = self._trails.get(trail_key)
         if trail is None:
@@ -176,13 +187,14 @@ class Writer:
             self._thin(step.index)
 
     def brief_steps(self, steps: BriefSteps) -> None:
-        """Write steps that passed, in one row, and commit."""
+        """Write a stretch of brief steps in one row, and commit."""
         data = brief_data(steps)
         self._bytes += len(data) + 32
         self._row("brief", steps.first, len(steps), data)
         self.commit()
 
     def _names_of(self, names: tuple[str, ...]) -> int:
+        """Return the number of a list of names, and write it if it is new."""
         number = self._names.get(names)
         if number is None:
             number = self._names[names] = self._new("names", names)
@@ -195,10 +207,14 @@ class Writer:
         self._row("statistics", measured.step, self._names_of(measured.names), data)
 
     def commit(self) -> None:
+        """Make all that was written survive the process, and begin the next transaction."""
         self._db.execute("commit")
         self._db.execute("begin")
 
     def _thin(self, now: int) -> None:
+        """Delete the nodes of every other older step, then more data if that does not suffice, and measure the size
+        again.
+        """
         self._stride = min(2 * self._stride, 1 << 30)
         before = self._db.total_changes
         self._db.execute(
@@ -236,7 +252,7 @@ class Writer:
         self._db.close()
 
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
-        """Write the final facts, and the findings."""
+        """Write the final facts and the findings, merge the log into the file, and close it."""
         self.facts(facts)
         self._row("records", "Finding", squeeze(to_plain(findings, texts=self._texts)))
         self.put({"ended": time.time(), "thinned": self.thinned})
@@ -265,19 +281,21 @@ def amend(folder: Path, info: Mapping[str, object]) -> None:
 
 
 def cannot_write(folder: Path, error: Exception) -> BackprobeError:
-    """Return the error for a run that cannot be written to `folder`: a ``StorageError`` if the file system is the
-    cause.
+    """Return the error for a run that cannot be written to `folder`.
+
+    A ``StorageError`` if the file system is the cause, for example because it is full.
     """
     broken = isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _STORAGE
     return (StorageError if broken else BackprobeError)(f"cannot write a run to {folder}: {error}")
 
 
 def _or_less(value: float | None) -> float:
+    """Return a norm as it is stored: -1 if it is not known."""
     return -1.0 if value is None else value  # a norm is never negative, and may be NaN
 
 
 def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
-    """Write the whole of `trace` to `folder`."""
+    """Write the whole of `trace`, with saved batches, to `folder`, and return the folder."""
     writer = Writer(folder, {"started": time.time(), **trace.info, "pid": os.getpid()}, limit)
     for measured in trace.statistics:
         writer.measured(measured)
