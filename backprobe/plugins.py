@@ -26,6 +26,6 @@ def load(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Unseen, ...]]:
 
 
 def failure(name: str, group: str, error: BaseException) -> Unseen:
-    """Describe a plugin that failed."""
+    """Return the record of a plugin that failed, which tells the reader that it was left out."""
     text = " ".join(str(error).split())[:300]
     return Unseen(f"plugin {name}", 1, f"a plugin of {group} failed, and was left out: {type(error).__name__}: {text}")

@@ -73,10 +73,10 @@ class Trace(TraceData):
         return Findings(super().findings, lambda: self.sources)
 
     def batch(self, step: int | None = None) -> Batch:
-        """Return the arguments of the modules in a step with an alarm or an error: ``model(*batch.args,
-        **batch.kwargs)``.
+        """Return the arguments of the modules in a step with an alarm or an error.
 
-        Requires ``--save-batch``, or ``save_batch=True``. The tensors are on the CPU; torch is needed.
+        Call ``model(*batch.args, **batch.kwargs)``. Requires ``--save-batch``, or ``save_batch=True``. The tensors are
+        on the CPU; torch is needed.
 
         :param step: the first step with a saved batch, by default.
         :raises BackprobeError: the step has no saved batch, or its file is gone or damaged.
@@ -128,4 +128,5 @@ def load_run(folder: str | Path, rank: int | None = None) -> Trace:
 
 
 def _for_user(data: TraceData) -> Trace:
+    """Return the data of a trace as the ``Trace`` that users get."""
     return Trace(data.steps, data.facts, data.info, data._findings, data._open_ranks, data._read_sources)

@@ -22,7 +22,7 @@ class StorageError(BackprobeError):
 
 
 class UnknownName(BackprobeError, KeyError):
-    """An unknown name. Also a ``KeyError``, as mappings raise."""
+    """A name that does not exist, such as that of a module. Also a ``KeyError``, as mappings raise."""
 
     def __str__(self) -> str:
         return without_controls(str(self.args[0]), lines=True)

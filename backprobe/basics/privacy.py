@@ -80,12 +80,14 @@ def masked_value(name: str, value: str) -> str:
 
 
 def masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Mask environment variables."""
+    """Return environment variables with secrets masked, by their names and their forms."""
     return {name: masked_value(name, value) for name, value in variables.items()}
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Mask the arguments of a command: ``--token=x``, ``--token x``, ``api.key=x``, and secrets in any text."""
+    """Return the arguments of a command with secrets masked: ``--token=x``, ``--token x``, ``api.key=x``, and in any
+    text.
+    """
     found: list[str] = []
     name = ""
     for one in map(str, arguments):
@@ -101,7 +103,10 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
 
 
 def _pairs(text: str) -> str:
+    """Mask values of names that look like secrets in a text such as a header or JSON."""
+
     def mask(found: re.Match[str]) -> str:
+        """Return the text for a pair of name and value: masked if the name looks like a secret."""
         return found[1] + MASK if is_secret(found[2]) and found[3].lower() not in _SWITCHES else found[0]
 
     return text if "://" in text else _PAIR.sub(mask, text)
@@ -111,6 +116,9 @@ def masked_source(text: str) -> str:
     """Mask strings that source lines assign to names of secrets."""
 
     def mask(found: re.Match[str]) -> str:
+        """Return the text for an assigned string: masked if the name looks like a secret, and the string
+        has no spaces.
+        """
         return found[1] + MASK if is_secret(found[2]) and not set(" \t") & set(found[3]) else found[0]
 
     return masked(_LITERAL.sub(mask, text))
@@ -118,6 +126,7 @@ def masked_source(text: str) -> str:
 
 @lru_cache(8)
 def _home(home: str) -> re.Pattern[str] | None:
+    """Return a pattern that finds the path `home` in a text; ``None`` if the path is too short to replace."""
     if len(home.strip("/\\")) < 2:
         return None
     return re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w.-])")
@@ -134,12 +143,12 @@ def without_home(text: str) -> str:
 
 
 def at_home(path: str) -> str:
-    """Replace ``~`` by the current user's home folder, so that a line has the same path, stored or not."""
+    """Replace a leading ``~`` by the current user's home folder, so that a line has the same path, stored or not."""
     return os.path.expanduser("~") + path[1:] if path == "~" or path.startswith(("~/", "~\\")) else path
 
 
 def private(text: str) -> str:
-    """Return `text`, JSON or any other, in a form that may be stored and mailed."""
+    """Return `text`, JSON or any other, without secrets and the home folder, so that it may be stored and mailed."""
     return masked(without_home(text))
 
 

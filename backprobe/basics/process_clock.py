@@ -12,7 +12,7 @@ _SCHEDULED = "/proc/thread-self/schedstat"
 
 
 def process_status(pid: int) -> list[str]:
-    """Return the fields of Linux's status of a process from its state on: 19 is when it started, in ticks.
+    """Return the fields of Linux's status of a process, from its state on: 19 is its start, in ticks of the kernel.
 
     :raises OSError: if there is no such process or no such file.
     """
@@ -39,6 +39,7 @@ class Moment(NamedTuple):
 
     @classmethod
     def now(cls) -> Moment:
+        """Return the present moment."""
         return cls(_clock(), waited())
 
     def seconds_until(self, later: Moment) -> float:

@@ -53,7 +53,10 @@ def _segments(glob: str) -> re.Pattern[str]:
 
 
 class Choice:
-    """A selection among known names, which records the parts that matched none of them."""
+    """A selection among known names, which records the parts that matched none of them.
+
+    Call it with each name (and object) to ask whether it is selected; then call ``check``.
+    """
 
     def __init__(self, select: Selection) -> None:
         parts = list(_flat(select))
@@ -81,6 +84,7 @@ class Choice:
 
 
 def _flat(select: Selection) -> Iterator[Selection]:
+    """Yield the parts of a selection, nested lists flattened."""
     if isinstance(select, Iterable) and not isinstance(select, str):
         for part in select:
             yield from _flat(part)
@@ -115,7 +119,10 @@ def chosen(names: Iterable[str], select: Selection, what: str) -> list[str]:
 
 
 def nothing_chosen(names: Iterable[str], select: Selection, what: str, whole: str = "") -> BackprobeError:
-    """Return the error for a selection that fits no name, with similar names."""
+    """Return the error for a selection that fits no name; it lists similar names.
+
+    :param what: what the names are, such as "module"; ``whole``: a note on the whole selection.
+    """
     names = list(names)
     parts = select if isinstance(select, list) else [select]
     shown = dict.fromkeys(n for part in parts if isinstance(part, str) for n in near(part, names)) or names[:3]
@@ -136,4 +143,5 @@ def near(name: object, names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def quoted(names: Iterable[str]) -> str:
+    """Return names as one text, each in quotes."""
     return ", ".join(map(repr, names))

@@ -65,6 +65,8 @@ def _hook() -> RenderHook:
     from rich.control import Control
 
     class WithoutControls(RenderHook):
+        """Wraps each text that a console is to print in ``_Clean``."""
+
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
             return [one if isinstance(one, Control) else _Clean(one) for one in renderables]
 
@@ -72,6 +74,8 @@ def _hook() -> RenderHook:
 
 
 class _Clean:
+    """A renderable whose text has its control characters replaced by escapes."""
+
     def __init__(self, inner: ConsoleRenderable) -> None:
         self._inner = inner
 

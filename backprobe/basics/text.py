@@ -31,7 +31,7 @@ def counted(n: int, what: str) -> str:
 
 
 def without_controls(text: str, lines: bool = False) -> str:
-    """Replace the characters of `text` that a terminal obeys by escapes: Note [Control characters].
+    """Return `text` with the characters that a terminal obeys replaced by escapes: Note [Control characters].
 
     :param lines: `text` has several lines; newlines stay.
     """
@@ -39,11 +39,13 @@ def without_controls(text: str, lines: bool = False) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
+    """Return the escape that replaces a control character."""
     sign = found[0]
     return {"\n": "\\n", "\r": "\\r"}.get(sign) or sign.encode("unicode_escape", "surrogatepass").decode()
 
 
 def plural(many: Sequence[object], one: str, several: str) -> str:
+    """Return `one` if `many` has a single element, otherwise `several`."""
     return one if len(many) == 1 else several
 
 
@@ -127,6 +129,7 @@ def html_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[in
     """Format the same table as HTML for notebooks. Everything is escaped."""
 
     def line(tag: str, row: Sequence[str]) -> str:
+        """Return one row of the table."""
         return "".join(
             f'<{tag} style="text-align:{"right" if i in right else "left"}">{html.escape(cell)}</{tag}>'
             for i, cell in enumerate(row)

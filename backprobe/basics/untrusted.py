@@ -33,7 +33,7 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Read a regular file.
+    """Return the content of a regular file.
 
     :raises OSError: it is none, or cannot be read, or has more than `max_bytes`.
     """

@@ -44,12 +44,14 @@ _WITH_SCRIPT = ("run", "debug", "bench")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors name the nearest command or option."""
+    """An argument parser that reports wrong use as a ``BackprobeError`` and names the nearest command or option."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
+        """Raise a ``BackprobeError`` with the message, instead of printing the usage and exiting."""
         raise BackprobeError(f"{_with_nearest(message)} (see {self.prog} --help)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; report an unknown option at once, with the most similar one."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and unknown[0].startswith("-"):
             names = [name for name in self._option_string_actions if name.startswith("--")]
@@ -85,8 +87,9 @@ def parser() -> Parser:
 
 
 def _docstring(command: type) -> str:
-    """Return the help text of a command. ``python -OO`` strips docstrings from the code, so it is then read from the
-    source.
+    """Return the help text of a command: the docstring of its class.
+
+    ``python -OO`` strips docstrings from the code; then it is read from the source.
     """
     if command.__doc__ is not None:
         return command.__doc__
@@ -99,7 +102,7 @@ def _docstring(command: type) -> str:
 
 
 def _parsed(given: Sequence[str]) -> argparse.Namespace:
-    """Parse backprobe's options; everything from the script on is passed through unchanged."""
+    """Parse backprobe's options; the script and everything after it is passed through unchanged."""
     whole = parser()
     at = next((at for at, one in enumerate(given) if not one.startswith("-")), len(given))
     if at < len(given) and given[at] in _WITH_SCRIPT:

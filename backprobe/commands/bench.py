@@ -34,9 +34,13 @@ class Bench:
     name = "bench"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
+        """Run the script under all tools in turn, print a table of the times of a step, and return the script's exit
+        code.
+        """
         comparing = _Comparing()
         code = launch(script_of(options), comparing)
         alternate = comparing.alternate
@@ -55,7 +59,7 @@ class Bench:
 
 
 class _Comparing:
-    """Attaches the object that switches between the tools."""
+    """The observer of the script: has each step run plain or under one of the tools, and collects times."""
 
     def __init__(self) -> None:
         self.alternate: ToolAlternation | None = None
@@ -63,6 +67,7 @@ class _Comparing:
     def begin(self, program: Program) -> None: ...
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        """Create a session for each level and let the steps alternate between them; see ``ScriptObserver``."""
         from ..observe.overhead import ToolAlternation
         from ..observe.session import Session
 
@@ -77,9 +82,11 @@ class _Comparing:
     def forked(self) -> None: ...
 
     def failed(self, error: Exception) -> None:
+        """Report that the tools could not be attached."""
         say(f"backprobe: watching could not begin: {raised(error)}", sys.stderr)
 
     def finish(self, error: BaseException | None, code: int) -> None:
+        """End the alternation after the script has ended."""
         if self.alternate is not None:
             self.alternate.end()
 
@@ -87,7 +94,12 @@ class _Comparing:
 
 
 def table(times: dict[str, dict[int, list[float]]]) -> list[list[str]]:
-    """Return rows of ratios: the time of each step relative to the median plain step of the same optimizer."""
+    """Return a row for each tool: median and quartiles of the time of a step relative to a plain step.
+
+    A step is compared with the median plain step of the same optimizer. Empty if a tool had fewer than five steps.
+
+    :param times: seconds of the steps, by tool and optimizer.
+    """
     plain = {key: statistics.median(v) for key, v in times["plain"].items() if len(v) >= 5}
     rows = []
     for tool, by in times.items():

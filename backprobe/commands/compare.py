@@ -32,6 +32,7 @@ class Compare:
     name = "compare"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument(
             "runs",
             nargs="*",
@@ -66,6 +67,7 @@ class Compare:
         )
 
     def run(self, options: argparse.Namespace) -> int:
+        """Record the runs if the script is to be run (``--vs``), compare them, and return the exit code."""
         table = Names(_table(options.map))
         if "--vs" in options.runs:
             from .versus import both
@@ -77,7 +79,10 @@ class Compare:
             return self._compared(folders, options, table)
 
     def _compared(self, folders: list[Path], options: argparse.Namespace, table: Names) -> int:
-        """Compare runs and report how they differ; return the exit code."""
+        """Compare the runs in `folders`, print how they differ, and return the exit code.
+
+        :param table: names in the first run that are others in the second (``--map``).
+        """
         from ..comparing.compared import as_dict
         from ..comparing.groups import describe_groups, groups
         from ..comparing.text import report
@@ -105,6 +110,7 @@ class Compare:
 
 
 def _named(runs: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return the names of runs, given by their indices."""
     return [names[run] for run in runs]
 
 
@@ -136,13 +142,18 @@ def _sides(folders: list[Path], options: argparse.Namespace) -> tuple[list[Side]
 
 
 class _Runs:
-    """Compares runs in pairs, each pair once."""
+    """Compares runs in pairs, each pair once; the results are kept.
+
+    :param estimate: do not recompute anything.
+    :param given: whether tensors from outside are expected to be equal.
+    """
 
     def __init__(self, sides: Sequence[Side], names: Names, estimate: bool, given: bool) -> None:
         self._sides, self._names, self._estimate, self._given = sides, names, estimate, given
         self._found: dict[tuple[int, int], Compared] = {}
 
     def compared(self, i: int, j: int) -> Compared:
+        """Return the result of comparing run `i` with run `j`."""
         from ..comparing.compared import compare
         from ..comparing.files import tape_folder
 
@@ -209,6 +220,7 @@ def judge_of(one: Path, two: Path) -> Judge | None:
         return None
 
     def judge(a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], names: Names) -> Judged:
+        """Recompute two runs in float64 and return what that shows."""
         found: Judged = both(a, b, pairs, kept([one, two]), names).run()
         return found
 

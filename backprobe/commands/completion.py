@@ -26,9 +26,14 @@ class Completion:
     name = "completion"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("shell", choices=SHELLS, help="the shell")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Print the completion script; return 0.
+
+        :raises BackprobeError: the package shtab is not installed.
+        """
         try:
             import shtab
         except ImportError:
@@ -44,13 +49,17 @@ class Completion:
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of all commands."""
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return list(commands.choices.values())
 
 
 def _add_choices(action: argparse.Action, file: object) -> None:
-    """Add the possible values of an argument, if its parser has none. The parser is used only for completion, not for
-    checks.
+    """Add the possible values of an argument to its parser, if it has none, or mark it as a file.
+
+    The parser is used only for completion, not for checks.
+
+    :param file: shtab's mark for files.
     """
     if action.choices is not None:
         return

@@ -32,6 +32,7 @@ class Debug:
     name = "debug"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument(
             "-b",
             "--break",
@@ -61,6 +62,7 @@ class Debug:
         script_arguments(parser, code=False)
 
     def run(self, options: argparse.Namespace) -> int:
+        """Run the script with the debugger attached; return its exit code."""
         debugging = _Debugging(options, [breakpoint_from(text, {}) for text in options.breaks])
         try:
             return launch(script_of(options), debugging)
@@ -69,7 +71,7 @@ class Debug:
 
 
 class _Debugging:
-    """Attaches the debugger to the session, and reports at the end."""
+    """The observer of the script: attaches the debugger, and reports breakpoints that were never met."""
 
     def __init__(self, options: argparse.Namespace, points: list[Breakpoint]) -> None:
         self._options, self._points = options, points
@@ -79,6 +81,7 @@ class _Debugging:
     def begin(self, program: Program) -> None: ...
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        """Start a session whose backward calls stop at the breakpoints; see ``ScriptObserver``."""
         from ..engine.attach import Stops
         from ..engine.prompt import Prompt
         from ..engine.prompt.reading import Terminal
@@ -105,15 +108,18 @@ class _Debugging:
     def forked(self) -> None: ...
 
     def failed(self, error: Exception) -> None:
+        """Report that the debugger could not be attached."""
         say(f"backprobe: watching could not begin: {raised(error)}", sys.stderr)
 
     abandon = forked
 
     def close(self) -> None:
+        """Give the terminal back, if ``--tty`` opened it."""
         if self._source is not None:
             self._source.close()
 
     def finish(self, error: BaseException | None, code: int) -> None:
+        """Report after the script has ended if it never stopped, and why not."""
         stops = self._stops
         if stops is None:
             say("backprobe: the script did not import torch, so there was no backward to stop in", sys.stderr)

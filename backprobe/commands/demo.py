@@ -19,9 +19,11 @@ class Demo:
     name = "demo"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("example", nargs="?", help="one of: " + ", ".join(names()))
 
     def run(self, options: argparse.Namespace) -> int:
+        """Run the examples one after the other in new processes; return the first exit code that is not 0."""
         wanted = [options.example] if options.example else ["gpt", "gpt_broken"]
         for name in wanted:
             script = _EXAMPLES / f"{name}.py"
@@ -36,4 +38,5 @@ class Demo:
 
 
 def names() -> list[str]:
+    """Return the names of the example scripts."""
     return sorted(p.stem for p in _EXAMPLES.glob("*.py") if p.stem != "__init__")

@@ -34,10 +34,12 @@ class Doctor:
     name = "doctor"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("-v", "--verbose", action="store_true", help="list all checks, not only failed ones")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Collect versions, run all checks of torch, and print them; return 0 if all passed, else 1."""
         found: dict[str, Any] = {
             "format": 1,
             "versions": _versions(),
@@ -68,7 +70,7 @@ class Doctor:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the installed packages."""
+    """Return the versions of the packages that matter, of those that are installed."""
     known = {}
     for name in _PACKAGES:
         try:
@@ -83,6 +85,7 @@ def _versions() -> dict[str, str]:
 
 
 def _as_dict(one: Checked) -> dict[str, object]:
+    """Return the result of a check as JSON data; ``holds`` is ``None`` if the check could not be made."""
     holds = None if one.skipped else not one.problem
     note = _without_homes(one.problem or one.skipped)
     return {"name": one.fact.name, "holds": holds, "note": note, "missed": one.fact.missed}
@@ -96,6 +99,7 @@ def _without_homes(text: str) -> str:
 
 
 def _show(found: dict[str, Any], verbose: bool) -> None:
+    """Print the collected facts as text; checks that passed only if `verbose`."""
     from ..view.parts import Line, Part
     from ..view.terminal import write
 

@@ -18,9 +18,11 @@ class Explain:
     name = "explain"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("kind", nargs="?", help="a kind of finding, such as none-grad")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Print the page of a kind, the instructions for a model ("skill"), or the table of all kinds; return 0."""
         from ..findings import pages
 
         if options.kind is not None:
@@ -48,9 +50,11 @@ class Schema:
     name = "schema"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add no arguments: the command has none."""
         pass
 
     def run(self, options: argparse.Namespace) -> int:
+        """Print the JSON Schema of findings; return 0."""
         from ..findings import pages
 
         say(pages.schema(), end="")

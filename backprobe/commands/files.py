@@ -19,7 +19,7 @@ RUNS = "backprobe-runs"
 
 
 def new_run(script: str) -> Path:
-    """Create a new folder, named after the script and the time.
+    """Create a new folder in ``backprobe-runs``, named after the script and the time, and return its path.
 
     :raises OSError: it cannot be created.
     """
@@ -55,7 +55,7 @@ def write_findings(path: Path, trace: Trace, mode: str = "") -> None:
 
 
 def run_folders(parent: Path) -> list[Path]:
-    """Return the runs in a folder, the latest last."""
+    """Return the folders of the runs in the folder `parent`, the latest last; empty if there is no such folder."""
 
     if not parent.is_dir():
         return []
@@ -73,7 +73,9 @@ def rank_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def find_run(name: str | None) -> Path:
-    """Return the folder of the run `name`, or of the latest run.
+    """Return the folder of a run: that path, or one of that name in ``backprobe-runs``; without a name the latest run.
+
+    A folder that does not exist is returned as it is.
 
     :raises BackprobeError: there are no runs.
     """

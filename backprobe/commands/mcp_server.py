@@ -23,15 +23,17 @@ class Mcp:
     name = "mcp"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add no arguments: the command has none."""
         pass
 
     def run(self, options: argparse.Namespace) -> int:
+        """Serve the tools until standard input ends; return 0."""
         server().run("stdio")
         return 0
 
 
 def server() -> Any:
-    """Return the server, an ``MCPServer``.
+    """Return the MCP server with all tools registered, an ``MCPServer``.
 
     :raises BackprobeError: the package mcp is missing.
     """

@@ -120,6 +120,7 @@ def _named(name: str) -> list[str]:
 
 
 def _text(command: Sequence[str], folder: str) -> str:
+    """Return the output of a command that only reads runs, cut to the maximum length."""
     code, out, err = _backprobe(command, folder, 600.0, isolated=True)
     return _bounded(out + err + ("\n(ended after 600 seconds)" if code is None else ""))
 
@@ -139,8 +140,12 @@ def _python(command: Sequence[str], folder: str, isolated: bool) -> list[str]:
 
 
 def _backprobe(command: Sequence[str], folder: str, seconds: float, isolated: bool) -> tuple[int | None, str, str]:
-    """Run a command. Returns the exit code (``None`` after a timeout), and the beginning and end of stdout and of
-    stderr.
+    """Run a command of backprobe in a new process; return its exit code, standard output and standard error.
+
+    The exit code is ``None`` after a timeout. Of long outputs, the beginning and the end are returned.
+
+    :param folder: the working folder of the process.
+    :param isolated: Note [Reading runs executes nothing].
     """
     try:
         process = subprocess.Popen(
@@ -187,6 +192,7 @@ class _Output:
         self._reader.start()
 
     def _read(self) -> None:
+        """Read until the process closes its output; runs in a thread of its own."""
         with self._pipe:
             while part := self._pipe.raw.read(1 << 16):  # type: ignore[attr-defined]
                 room = ANSWER - len(self._begin)
@@ -204,11 +210,12 @@ class _Output:
 
 
 def _end(text: str, most: int = OUTPUT) -> str:
+    """Return the last `most` characters of a text."""
     return text if len(text) <= most else f"... (more before)\n{text[-most:]}"
 
 
 def _bounded(text: str) -> str:
-    """Return the beginning and the end of a long answer."""
+    """Return an answer cut to the maximum length: the beginning and the end of a long one."""
     if len(text) <= ANSWER:
         return text
     half = ANSWER // 2

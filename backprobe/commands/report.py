@@ -26,11 +26,13 @@ class Report:
     name = "report"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
         parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: RUN/report.html)")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Write the page of a run, print its path, size and contents, and return 0."""
         from ..report.document import document
         from ..report.html import contents, save
         from ..store.job import load_run
@@ -62,12 +64,14 @@ class View:
     name = "view"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
         parser.add_argument("--port", type=_port, default=0, help="the port to serve at (default: a free one)")
         parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Serve the page of a run and open it in a browser until Ctrl-C; return 0."""
         from ..report.serve import Server
 
         folder = find_run(options.run)
@@ -89,6 +93,10 @@ def _has_screen() -> bool:
 
 
 def _port(text: str) -> int:
+    """Parse a port number.
+
+    :raises argparse.ArgumentTypeError: it is none.
+    """
     if not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 (a free one) to 65535")
     return int(text)

@@ -22,7 +22,7 @@ from .watcher import Watcher
 
 
 class _OptionGroup(Protocol):
-    """A group of options in the help."""
+    """A group of options in the help, as ``argparse`` has them."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
 
@@ -37,6 +37,7 @@ class Run:
     name = "run"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command, in groups."""
         parser.usage = "backprobe run [OPTION ...] SCRIPT [ARGUMENT ...]"
         script_arguments(parser)
         _output_options(parser.add_argument_group("Output"))
@@ -48,6 +49,11 @@ class Run:
         _comparing_runs_options(parser.add_argument_group("Comparing runs"))
 
     def run(self, options: argparse.Namespace) -> int:
+        """Run the script under observation; return its exit code, or 2 or 3 as the options ask for.
+
+        2 if the file of ``--findings`` could not be written, 3 if ``--fail-on`` applies; a failed script keeps its own
+        code.
+        """
         _folder_first(options)
         _installed(options)
         if options.save_batch and options.no_keep:
@@ -65,6 +71,7 @@ class Run:
 
 
 def _output_options(group: _OptionGroup) -> None:
+    """Add the options that say where runs, findings and logs are written."""
     group.add_argument("--out", metavar="DIR", help=f"save the run in this folder (default: a new folder in {RUNS}/)")
     group.add_argument("--no-keep", action="store_true", help="do not save the run")
     group.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
@@ -100,6 +107,7 @@ def _output_options(group: _OptionGroup) -> None:
 
 
 def _what_to_record_options(group: _OptionGroup) -> None:
+    """Add the options that say what is recorded, in which steps."""
     group.add_argument(
         "--level",
         choices=RECORDING_LEVELS,
@@ -143,6 +151,7 @@ def _what_to_record_options(group: _OptionGroup) -> None:
 
 
 def _overhead_options(group: _OptionGroup) -> None:
+    """Add the option that limits the overhead."""
     group.add_argument(
         "--budget",
         default="default",
@@ -155,6 +164,7 @@ def _overhead_options(group: _OptionGroup) -> None:
 
 
 def _alarms_options(group: _OptionGroup) -> None:
+    """Add the options that react to alarms."""
     group.add_argument(
         "--stop-on",
         action="append",
@@ -179,6 +189,7 @@ def _alarms_options(group: _OptionGroup) -> None:
 
 
 def _trackers_options(group: _OptionGroup) -> None:
+    """Add the options that send statistics to experiment trackers."""
     group.add_argument(
         "--log-to",
         action="extend",
@@ -199,6 +210,7 @@ def _trackers_options(group: _OptionGroup) -> None:
 
 
 def _ci_options(group: _OptionGroup) -> None:
+    """Add the option that makes findings fail the command."""
     group.add_argument(
         "--fail-on",
         choices=("error", "warning"),
@@ -207,6 +219,7 @@ def _ci_options(group: _OptionGroup) -> None:
 
 
 def _comparing_runs_options(group: _OptionGroup) -> None:
+    """Add the options that change or record a run for ``backprobe compare``."""
     group.add_argument(
         "--override",
         action="append",
@@ -266,6 +279,10 @@ def _folder_first(options: argparse.Namespace) -> None:
 
 
 def _trackers(text: str) -> list[str]:
+    """Parse the names of ``--log-to``, separated by commas.
+
+    :raises argparse.ArgumentTypeError: a name is unknown.
+    """
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in (*WRITERS, "auto"):
@@ -290,6 +307,10 @@ def _installed(options: argparse.Namespace) -> None:
 
 
 def _topic(text: str) -> str:
+    """Parse the name of an opt-in check, including those of plugins.
+
+    :raises argparse.ArgumentTypeError: it is unknown.
+    """
     names = [topic.name for topic in all_rules().topics]
     if text not in names:
         raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(map(repr, names))})")
@@ -297,7 +318,12 @@ def _topic(text: str) -> str:
 
 
 def _log(options: argparse.Namespace) -> str:
-    """Return the destination of the node log; empty for no log."""
+    """Return the destination of the node log: a path, ``-`` for standard error, or empty for no log.
+
+    An existing file is emptied.
+
+    :raises BackprobeError: the options contradict each other, or the file cannot be written.
+    """
     if not options.log_nodes:
         if options.log_file:
             raise BackprobeError("--log-file says where a log goes: say what to log too, with --log-nodes")
@@ -327,6 +353,10 @@ def _cadence(options: argparse.Namespace) -> int:
 
 
 def _function(text: str) -> str:
+    """Parse ``MODULE:FUNCTION``; it is returned as it is.
+
+    :raises argparse.ArgumentTypeError: it does not have this form.
+    """
     module, colon, function = text.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODULE:FUNCTION")
@@ -334,6 +364,10 @@ def _function(text: str) -> str:
 
 
 def _count(text: str) -> int:
+    """Parse an integer of 0 or more.
+
+    :raises argparse.ArgumentTypeError: it is negative.
+    """
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
@@ -341,6 +375,10 @@ def _count(text: str) -> int:
 
 
 def _positive(text: str) -> int:
+    """Parse an integer of 1 or more.
+
+    :raises argparse.ArgumentTypeError: it is smaller.
+    """
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
@@ -348,6 +386,10 @@ def _positive(text: str) -> int:
 
 
 def _steps(text: str) -> tuple[int, int | None]:
+    """Parse ``A:B``, a range of steps without its end; ``None`` for no end.
+
+    :raises argparse.ArgumentTypeError: it is no such range.
+    """
     begin, colon, end = text.partition(":")
     try:
         first, last = int(begin or 0), int(end) if end else None

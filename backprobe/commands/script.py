@@ -26,7 +26,8 @@ def script_arguments(parser: argparse.ArgumentParser, code: bool = True) -> None
 
 
 def split(parser: argparse.ArgumentParser, given: list[str]) -> tuple[list[str], list[str]]:
-    """Split `given` into options of a command, and the script with its arguments, which ``argparse`` must not parse.
+    """Split `given` into the options of a command, and the script with its arguments, which ``argparse`` must not
+    parse.
 
     As in Python, ``-m`` and ``-c`` end the options, and the next argument is the script whatever it looks like.
     """

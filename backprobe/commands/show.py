@@ -22,6 +22,7 @@ class Show:
     name = "show"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
         parser.add_argument("--json", action="store_true", help="print the findings as JSON, at most 32 KB")
@@ -43,6 +44,7 @@ class Show:
         )
 
     def run(self, options: argparse.Namespace) -> int:
+        """Print the run in the requested form; return 0."""
         from ..findings.json_size import MAX_JSON_BYTES, as_json
         from ..store.job import load_run
         from ..view.github import workflow_commands
@@ -69,9 +71,11 @@ class Runs:
     name = "runs"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("folder", nargs="?", default=RUNS, help=f"the folder of the runs (default: {RUNS})")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Print a table of the runs in a folder, damaged ones with their error; return 0."""
         from ..store import FILE
         from ..view.parts import Table
         from ..view.terminal import write

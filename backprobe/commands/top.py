@@ -33,11 +33,13 @@ class Top:
     name = "top"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
         parser.add_argument("--once", action="store_true", help="print one frame and end")
 
     def run(self, options: argparse.Namespace) -> int:
+        """Draw the run again and again until the user quits, or once if the output is no terminal; return 0."""
         from ..view.terminal import plain
         from ..view.top import drawn
 
@@ -82,7 +84,10 @@ class Look:
 
 
 def _folder(name: str | None) -> Path:
-    """Return the named run, or the latest that is still running, or the latest."""
+    """Return the folder of the run called `name`; without a name the latest that is still running, or else the latest.
+
+    :raises BackprobeError: there are no runs.
+    """
     from ..store.job import going_on
 
     if name is None:
@@ -127,6 +132,7 @@ class _Reader(threading.Thread):
         self.latest: tuple[Any, str] = (None, "")
 
     def run(self) -> None:
+        """Read the run for ever, and keep the last frame, or the error of the last attempt."""
         while True:
             began = time.monotonic()
             try:
@@ -139,11 +145,13 @@ class _Reader(threading.Thread):
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """Yield a function that waits up to a number of seconds for a key, and returns the key or an empty string. Keys are
-    read one by one, without echo; without a keyboard the function only waits.
+    """Yield a function that waits up to a number of seconds for a key, and returns the key or an empty string.
+
+    Keys are read one by one, without echo; without a keyboard the function only waits.
     """
 
     def nothing(seconds: float) -> str:
+        """Wait, since there is no keyboard."""
         time.sleep(seconds)
         return ""
 
@@ -163,6 +171,7 @@ def _keys() -> Iterator[Any]:
         tty.setcbreak(number)
 
         def key(seconds: float) -> str:
+            """Wait for a key of the terminal."""
             ready, _, _ = select.select([number], [], [], seconds)
             return os.read(number, 1).decode("latin-1") if ready else ""
 
@@ -172,6 +181,7 @@ def _keys() -> Iterator[Any]:
 
 
 def _windows_key(seconds: float) -> str:
+    """Wait up to a number of seconds for a key of the Windows console; return it, or an empty string."""
     import msvcrt
 
     end = time.monotonic() + seconds

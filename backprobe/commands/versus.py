@@ -17,11 +17,18 @@ from .files import new_run
 
 
 class _Parser(argparse.ArgumentParser):
+    """Parser of the changes after ``--vs``; reports wrong use as a ``BackprobeError``."""
+
     def error(self, message: str) -> None:  # type: ignore[override]
+        """Raise a ``BackprobeError`` with the message, instead of printing the usage and exiting."""
         raise BackprobeError(f"--vs: {message}")
 
 
 def _changes(given: list[str]) -> argparse.Namespace:
+    """Parse how the second run differs from the first.
+
+    :raises BackprobeError: there are no changes, or one is invalid.
+    """
     parser = _Parser(prog="--vs", add_help=False)
     parser.add_argument("--dtype")
     parser.add_argument("--compiled", nargs="?", const="inductor")
@@ -78,12 +85,19 @@ def both(given: list[str], is_module: bool, record: list[str]) -> list[Path]:
 
 @contextmanager
 def _revision(commit: str | None) -> Iterator[str | None]:
-    """Yield the counterpart of the working folder in a checkout of another commit; ``None`` for no commit."""
+    """Yield the counterpart of the working folder in a temporary checkout of another commit; ``None`` for no commit.
+
+    :raises BackprobeError: git cannot make the checkout.
+    """
     if commit is None:
         yield None
         return
 
     def git(*args: str) -> str:
+        """Run git and return its output.
+
+        :raises BackprobeError: it fails.
+        """
         done = subprocess.run(["git", *args], capture_output=True, text=True)
         if done.returncode:
             raise BackprobeError(f"git {' '.join(args[:2])}: {done.stderr.strip().splitlines()[-1]}")

@@ -68,10 +68,11 @@ INTERRUPTED = 60.0
 
 
 class Watcher:
-    """Collects and saves the session's records, prints progress, and reports findings.
+    """The observer of ``backprobe run``: saves the session's records, prints progress, and reports findings at the end.
 
     Before the script imports torch there is no session: ``begin`` prepares what is needed from the start (the run
-    folder, the configuration for child processes), and ``attach`` the rest.
+    folder, the configuration for child processes), and ``attach`` the rest. It is also the session's sink: ``step`` and
+    ``measured`` receive the records. See ``ScriptObserver`` for when each method is called.
     """
 
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
@@ -109,6 +110,9 @@ class Watcher:
         self._findings_file = Path(os.path.abspath(options.findings)) if options.findings else None
 
     def begin(self, program: Program) -> None:
+        """Prepare before the script starts: the run folder, trackers, the configuration for child processes, and
+        SIGTERM.
+        """
         options, self._own = self.options, program.folder
         self._on_alarm = function_named(options.on_alarm) if options.on_alarm else None
         given = masked_arguments(options.args)
@@ -129,6 +133,7 @@ class Watcher:
             self._save_seen(over=False)  # in case the process is killed
 
     def _told(self, folder: Path) -> ChildConfig:
+        """Return the configuration for child processes of a run in `folder`; trackers only from the first rank."""
         options = self.options
         told = ChildConfig(
             *(folder, self.settings, (self._own,), options.max_run_mb << 20),
@@ -147,6 +152,7 @@ class Watcher:
         return self._place is not None
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        """Start the session with its sinks, alarms and plugins, when torch has been imported; return the session."""
         from ..observe.alarm_dispatcher import AlarmDispatcher
         from ..observe.overrides import change
         from ..observe.processes.children import Children
@@ -172,12 +178,14 @@ class Watcher:
         return session
 
     def forked(self) -> None:
+        """Begin observing in a process that the script forked."""
         from ..observe.processes.attach import begin_child
 
         assert self._launch is not None
         begin_child(self._launch.config)
 
     def failed(self, error: Exception) -> None:
+        """Note that the session could not start; the script goes on unobserved."""
         if self._part is not None and self._part.waiting is not None:
             self._part.waiting.stop()
         self._session = self._part = None
@@ -185,6 +193,7 @@ class Watcher:
         self.stopped = True
 
     def abandon(self) -> None:
+        """Undo ``begin`` and delete the folder that it created: the script could not start."""
         self._stay()
         self._terminated.stop()
         if self._launch is not None:
@@ -202,14 +211,18 @@ class Watcher:
         return f"{Path(self.options.script).stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self._begin))}"
 
     def _begin_tracking(self) -> None:
-        """Start the trackers' processes before child processes are observed, so that trackers are not."""
+        """Start the trackers' processes, before child processes are observed, so that trackers themselves are not."""
         options = self.options
         folder = os.path.relpath(self.folder) if self.folder is not None else ""
         self._tracked = ExperimentTrackerSink.of(options.log_to, options.metrics, options.script, folder, self._name)
         self._sinks.add(self._tracked)
 
     def _folders(self) -> Path | None:
-        """Return the folder that this process writes to: that of the run, or of its part of the run."""
+        """Return the folder that this process writes to: that of the run, or of its part of the run; ``None`` if it
+        saves none.
+
+        If a launcher started several ranks, the first one creates the run folder, and the others join it.
+        """
         options, me = self.options, self._me
         out = Path(options.out).absolute() if options.out else None
         try:
@@ -228,6 +241,7 @@ class Watcher:
             return None
 
     def _begin_keeping(self, folder: Path, info: dict[str, object]) -> None:
+        """Create the file of the run in `folder`, and add it to the sinks."""
         try:
             texts = self.options.source != "none"
             self.keep = DiskSink(Writer(folder, info, self.options.max_run_mb << 20, texts))
@@ -249,16 +263,19 @@ class Watcher:
             say(f"backprobe: the run is not kept: {error}", sys.stderr)
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Pass a recorded backward call on; called by the session."""
         if self._part is not None:
             self._part.backward(recorded)
         self._sinks.backward(recorded)
 
     def measured(self, measured: Measured) -> None:
+        """Pass statistics of a step on, also to the alarms; called by the session."""
         self._sinks.measured(measured)
         if self._alarmed is not None:
             self._alarmed.measured(measured)
 
     def _alarm(self, alarm: Alarm) -> None:
+        """Pass an alarm on to the trackers, and stop the script if ``--stop-on`` names its kind."""
         if self._tracked is not None:
             from ..observe.alarm_dispatcher import said
 
@@ -267,23 +284,26 @@ class Watcher:
             self._children.stop_for(alarm, self._part.rank if self._part is not None else None)
 
     def step(self, step: Step, session: Session) -> None:
+        """Pass a finished step on, and print progress; called by the session."""
         self._sinks.step(step, session)
         if self._part is not None:
             self._part.step(step)
         self._step_shown(session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Pass finished brief steps on, and print progress; called by the session."""
         self._sinks.brief_steps(steps, session)
         if self._part is not None:
             self._part.brief_steps(steps)
         self._step_shown(session)
 
     def _step_shown(self, session: Session) -> None:
+        """Print progress, unless ``--quiet`` or another rank does it."""
         if not self.options.quiet and not self._me.rank:
             self._progress(session)
 
     def _progress(self, session: Session) -> None:
-        """Print a line every ten seconds on a terminal, every minute in a log."""
+        """Print a line with steps, time and overhead, every ten seconds on a terminal, every minute in a log."""
         now = wall_clock.now()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
@@ -301,7 +321,10 @@ class Watcher:
         self.finish(None, 0)
 
     def _leaves(self, code: int, frame: FrameType, main: bool) -> None:
-        """Finish just before a rank calls ``os._exit``."""
+        """Finish just before a rank calls ``os._exit`` with `code`, which would skip all other handlers.
+
+        :param main: as in ``_killed``.
+        """
         session = self._session
         if session is not None and self._part is not None:
             self._part.left = session.forward.frames.site(session.forward.frames.spot(frame))
@@ -309,6 +332,7 @@ class Watcher:
         self.finish(None, code)
 
     def _stop(self, main: bool) -> None:
+        """Stop recording; if this is not the `main` thread, only note where it was cut off."""
         if self._session is None:
             return
         if main:
@@ -317,6 +341,10 @@ class Watcher:
             self.collector.cut(self._session)
 
     def finish(self, error: BaseException | None, code: int) -> None:
+        """Save and report the run after the script has ended, and undo all that was attached.
+
+        :param error: the script's uncaught error; ``code``: its exit code.
+        """
         assert self._launch is not None
         self._stay()
         self._code = code
@@ -334,7 +362,7 @@ class Watcher:
                 self._terminated.stop()
 
     def _ending(self, error: BaseException | None) -> dict[str, object]:
-        """Return the data that is stored about a process at its end."""
+        """Return the data that is stored about this process at its end: steps, seconds, error, exit code."""
         if self._session is not None:
             from ..observe.processes.part import ending
 
@@ -350,6 +378,7 @@ class Watcher:
         }
 
     def _trace(self, info: dict[str, object]) -> Trace:
+        """Return the trace of this process; without a session, an empty one that says why nothing was observed."""
         if self._session is not None:
             return self.collector.trace(self._session, info)
         assert self._launch is not None
@@ -361,13 +390,14 @@ class Watcher:
         return Trace((), Facts(unseen=tuple(unseen), seen=self._launch.seen()), info)
 
     def _wait(self, error: BaseException | None, failed: bool) -> None:
-        """Give other processes of the run time to finish."""
+        """Give other processes of the run time to finish, unless this one failed or was killed."""
         if self._launch is None or self._signal:
             return
         with self._session.cost.exclude_from_end() if self._session is not None else nullcontext():
             self._wait_for_others(self._launch, error, failed)
 
     def _wait_for_others(self, launch: ChildLaunch, error: BaseException | None, failed: bool) -> None:
+        """Wait for other processes; only a limited time if the user interrupted this one."""
         waiting = self._session.context.waiting if self._session is not None else None
         ranked = waiting is not None and waiting.rank is not None
         if isinstance(error, KeyboardInterrupt):  # most likely the others were interrupted too
@@ -377,6 +407,7 @@ class Watcher:
             launch.wait(ranked)
 
     def _finish(self, error: BaseException | None) -> None:
+        """End a run: wait for other processes, compute findings, save the run, and print the report."""
         options = self.options
         if self._alarmed is not None and error is None and not self._signal:
             self._alarmed.end()
@@ -425,7 +456,7 @@ class Watcher:
         job.close()
 
     def _finish_part(self, error: BaseException | None, trace: Trace, info: dict[str, Any]) -> None:
-        """Finish one of several ranks: each rank that ends writes the data of all, and the last one reports it."""
+        """End one of several ranks: each rank that ends writes the data of all, and the last one prints the report."""
         options, folder = self.options, self.folder
         assert folder is not None
         how = {name: info.get(name) for name in ("code", "signal")}
@@ -462,7 +493,10 @@ class Watcher:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _save_seen(self, over: bool, **how: Any) -> None:
-        """Write the progress of this process to its part of the run, while torch has not been imported."""
+        """Write the state of this process to its part of the run, if there is no session that does so.
+
+        :param over: it has ended. ``how``: other fields of ``RankSeen``.
+        """
         me, place = self._me, self._place
         assert place is not None
         ticks = start_ticks(os.getpid())
@@ -491,15 +525,14 @@ class Watcher:
         return found
 
     def _took(self) -> dict[str, object]:
-        """Return the times of the run and the overhead, for the report and for storage. Later calls return the same
-        numbers.
-        """
+        """Return the times of the run and the overhead, for the report and for storage; later calls return the same."""
         if self._session is None:
             return {}
         took = self._session.cost.freeze()
         return {**took.info(), "seconds": took.elapsed + took.waited}
 
     def _keep_overhead(self) -> None:
+        """Store the overhead with the run, after the report was built."""
         if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with suppress(BackprobeError):
                 amend(self.folder, self._took())
@@ -520,6 +553,7 @@ class Watcher:
         return report(trace, self.folder if whole else None, numbers=numbers, took=self._took if own else None)
 
     def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding], kept: bool) -> None:
+        """Print the report, where trackers wrote to, and GitHub's workflow commands if requested."""
         write(parts, sys.stderr)
         if kept and self._sinks.lost and self.folder is not None and is_run(self.folder):
             say(f"What was kept before that is in {short_path(str(self.folder))}", sys.stderr)
@@ -531,7 +565,7 @@ class Watcher:
                 say(line, sys.stderr)
 
     def _kept(self) -> TraceData | None:
-        """Return the run as it was saved: memory has fewer of its steps."""
+        """Return the run as it was saved, since memory has fewer of its steps; ``None`` if it was not saved."""
         try:
             return open_run(self.folder) if self.keep is not None and self.folder is not None else None
         except BackprobeError:

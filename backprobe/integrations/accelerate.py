@@ -33,6 +33,7 @@ class watch:
         self.watching = Watching(options, self._log)
 
     def _log(self, numbers: dict[str, float], step: int) -> None:
+        """Log numbers with accelerate's trackers."""
         self._accelerator.log(numbers, step=step)
 
     @property

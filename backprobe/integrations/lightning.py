@@ -43,11 +43,13 @@ class BackprobeCallback(Callback):  # type: ignore[misc]
         return self.watching.trace
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start recording; called by Lightning."""
         self.watching.begin(pl_module, type(pl_module).__name__)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
+        """Log new statistics, and stop the training after an alarm of ``stop_on``; called by Lightning."""
         if numbers := self.watching.take():
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=trainer.global_step)
@@ -55,7 +57,9 @@ class BackprobeCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the recording and report; called by Lightning."""
         self.watching.end()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End the recording with the training's error; called by Lightning."""
         self.watching.end(exception)

@@ -36,6 +36,8 @@ _Replaced = tuple[str, Any, Callable[..., Any]]
 
 
 class _Options(argparse.Namespace):
+    """The options of a recorded cell: those of ``backprobe run``, and ``page``."""
+
     page: bool
 
 
@@ -76,7 +78,7 @@ class Outcome:
 
 
 class _Watched:
-    """A recorded cell. Errors are shown without backprobe's own frames.
+    """The recording of one cell. Errors are shown without backprobe's own frames.
 
     :param about: IPython's record of the execution.
     :param raised_on: the caller raises the cell's error again, and it is shown there.
@@ -94,11 +96,13 @@ class _Watched:
             self._replace(name)
 
     def _replace(self, name: str) -> None:
+        """Replace a method of the shell that shows errors by one that removes backprobe's frames first."""
         from ..source.tracebacks import strip
 
         real = getattr(self._shell, name)
 
         def show(*args: object, **kwargs: object) -> object:
+            """Show an error without backprobe's frames; nothing if the caller shows it."""
             if (error := sys.exc_info()[1]) is not None:
                 strip(error)
             return None if self._raised_on else real(*args, **kwargs)
@@ -143,6 +147,7 @@ class Extension:
         }
 
     def start(self) -> None:
+        """Register the magic, the hooks around cells, and the HTML of records with the shell."""
         self.shell.input_transformers_cleanup.append(self.uncover)
         self.shell.events.register("pre_run_cell", self.begin)
         self.shell.events.register("post_run_cell", self.end)
@@ -151,6 +156,7 @@ class Extension:
             self._html.for_type(kind, show)
 
     def stop(self) -> None:
+        """Undo ``start``, and end recordings that are open."""
         while self._open:
             self._open.pop().end()
         self.shell.input_transformers_cleanup.remove(self.uncover)
@@ -172,6 +178,7 @@ class Extension:
         return rest if rest and rest[0].startswith("%%") else [f"# {lines[0]}", *rest]
 
     def begin(self, about: Any) -> None:
+        """Start a recording if the cell begins with the magic; called by IPython before a cell runs."""
         inside = bool(self._cells) and not self._called
         self._cells.append(about)
         options = None if inside else _covered(about.raw_cell.strip().partition("\n")[0])
@@ -180,6 +187,9 @@ class Extension:
         self._called = False
 
     def end(self, result: object) -> None:
+        """End the recording of a cell, save it as the options ask for, and show its report; called by IPython
+        afterwards.
+        """
         about = getattr(result, "info", None)
         if not any(one is about for one in self._cells):
             return
@@ -247,14 +257,14 @@ _extensions: dict[int, Extension] = {}
 
 
 def load(shell: object) -> None:
-    """Attach the extension to `shell`."""
+    """Attach the extension to an IPython shell, once."""
     if id(shell) not in _extensions:
         _extensions[id(shell)] = extension = Extension(shell)
         extension.start()
 
 
 def unload(shell: object) -> None:
-    """Undo what ``load`` did."""
+    """Detach the extension from an IPython shell, if it is attached."""
     extension = _extensions.pop(id(shell), None)
     if extension is not None:
         extension.stop()

@@ -63,6 +63,7 @@ class Watch:
         self._open = False
 
     def begin(self) -> None:
+        """Start the recording; called just before the test function runs."""
         self._live.__enter__()
         self._open = True
 
@@ -123,6 +124,7 @@ def _findings_text(findings: list[Finding], trace: Trace) -> str:
 
 
 def _saved(trace: Trace, most: float) -> str:
+    """Return a text if more bytes were saved for backward than `most`; otherwise empty."""
     from ..basics.text import size
     from ..records import SavedBytes
 
@@ -131,7 +133,9 @@ def _saved(trace: Trace, most: float) -> str:
 
 
 def _learning(trace: Trace, told: list[Finding]) -> list[str]:
-    """Report parameters that do not learn, with findings about them that are not in `told`."""
+    """Return texts about parameters that do not learn, with findings about them that are not in `told`; empty if all
+    learn.
+    """
     from ..basics.text import few
 
     wanted = [one for one in trace.parameters if one.requires_grad]
@@ -182,6 +186,7 @@ _WATCH: pytest.StashKey[Watch | None] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the plugin; called by pytest."""
     group = parser.getgroup("backprobe", "backprobe: what went wrong in backward passes")
     group.addoption(
         "--backprobe",
@@ -208,6 +213,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker ``backprobe``; called by pytest."""
     config.addinivalue_line("markers", _MARK)
 
 
@@ -243,6 +249,9 @@ def backprobe(request: pytest.FixtureRequest) -> Watch:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Record a test that is watched, and fail it or add its findings to the report; called by pytest around
+    the test.
+    """
     watch = _watch_of(item)
     if watch is None:
         return (yield)
@@ -267,7 +276,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was found in tests that did not fail: pytest shows the sections of those that did."""
+    """Print the findings of tests that did not fail: pytest shows the sections of those that did."""
     if config.getoption("backprobe") != REPORT:
         return
     reports = [one for some in terminalreporter.stats.values() for one in some if isinstance(one, pytest.TestReport)]
@@ -282,4 +291,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _texts(report: pytest.TestReport) -> list[str]:
+    """Return the findings in the report of a test."""
     return [text for name, text in report.sections if name == f"Captured {_SECTION} call"]

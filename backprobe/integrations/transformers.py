@@ -65,11 +65,15 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
         model: object = None,
         **kwargs: object,
     ) -> None:
+        """Start recording; called by the Trainer."""
         self.watching.begin(model, "trainer")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
+        """Log new statistics when the trainer logs, and stop the training after an alarm of ``stop_on``; called by the
+        Trainer.
+        """
         if self.watching.stop:
             control.should_training_stop = True
         if self._trainer is not None and control.should_log and (numbers := self.watching.take()):
@@ -94,4 +98,5 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
+        """End the recording and report; called by the Trainer."""
         self.watching.end()

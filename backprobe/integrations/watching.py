@@ -74,8 +74,10 @@ _DEFAULT = Options(
 
 
 class Watching:
-    """The recording that a callback owns: ``begin`` to ``end``, once for each training. It is a sink of the session.
+    """The recording that a callback owns: from ``begin`` to ``end``, once for each training. It is a sink of the
+    session.
 
+    :param log: a function that logs numbers of a step; without it the callback fetches them with ``take``.
     :raises BackprobeError: an option is unknown or invalid.
     """
 
@@ -108,8 +110,9 @@ class Watching:
         self.trace: Trace | None = None
 
     def begin(self, model: Any, name: str) -> None:
-        """Start recording. An earlier training that never ended is ended first.
+        """Start recording a training. An earlier training that never ended is ended first.
 
+        :param model: the outermost module, if it is known. ``name``: of the run.
         :raises BackprobeError: the run cannot be stored in the requested folder, or there is no such level or check.
         """
         from ..observe.alarm_dispatcher import AlarmDispatcher
@@ -136,6 +139,7 @@ class Watching:
         atexit.register(self.end)  # a framework does not tell of every training that fails
 
     def _settings(self) -> Any:
+        """Return the settings of the session that the options ask for."""
         from ..observe.schedule.settings import DEFAULT_MAX_BATCH_MB, Settings, budget_of
 
         options = self._options
@@ -147,6 +151,10 @@ class Watching:
         return replace(settings, budget=budget_of(options["budget"], settings))
 
     def _place(self, name: str) -> Path | None:
+        """Return the folder in which the run is stored; ``None`` if it is not. Each rank has a folder of its own.
+
+        :raises BackprobeError: a new folder cannot be created.
+        """
         out = self._options["out"]
         if out is None:
             return None
@@ -158,7 +166,11 @@ class Watching:
             raise BackprobeError(f"cannot write a run to {out}: {error}") from None
 
     def end(self, error: BaseException | None = None) -> Trace | None:
-        """End the training: print and store the findings."""
+        """End the recording: save and print the findings. Returns the trace; ``None`` if no training was being
+        recorded.
+
+        :param error: the error that ended the training.
+        """
         from ..observe.sinks.fanout import SAVE_FAILED, WRITE_ERRORS, lost
 
         live, self._live = self._live, None
@@ -191,13 +203,15 @@ class Watching:
     # As a sink.
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Single calls need no processing."""
+        """Ignore a recorded backward call; called by the session."""
 
     def step(self, step: Step, session: Session) -> None:
+        """Log the numbers that were measured since the last step; called by the session."""
         if self._log is not None and self._numbers:
             self._log(self.take(), self._at)
 
     def measured(self, measured: Measured) -> None:
+        """Keep the statistics of a step until they are logged, and pass them to the alarms; called by the session."""
         self._numbers, self._at = numbers_of(measured, self._layers), measured.step
         if self._alarmed is not None:
             self._alarmed.measured(measured)
@@ -205,6 +219,7 @@ class Watching:
             self._numbers[f"backprobe/alarm/{alarm.kind}"] = 1.0
 
     def _alarm(self, alarm: Alarm) -> None:
+        """Keep and print an alarm; note that the training is to stop if ``stop_on`` names its kind."""
         self.alarms.append(alarm)
         if not self._options["quiet"]:
             text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
@@ -213,4 +228,5 @@ class Watching:
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return a text, or several, as a tuple of texts."""
     return (given,) if isinstance(given, str) else tuple(given)

@@ -46,10 +46,12 @@ class Taken:
 
     @property
     def outside(self) -> bool:
+        """Whether no recorded op produced the tensor, as for batches and weights."""
         return self.out < 0
 
     @property
     def source(self) -> tuple[int, int]:
+        """The op that produced it, or that read it first, and the number of the output."""
         return self.op, self.out
 
     @property

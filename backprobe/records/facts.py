@@ -64,12 +64,13 @@ class Facts:
         return self._by_kind.get(kind, ())
 
     def one(self, kind: type[_Seen]) -> _Seen | None:
-        """Return the record of a kind that occurs at most once."""
+        """Return the record of a kind that occurs at most once; ``None`` if there is none."""
         found = self.of(kind)
         return found[0] if found else None
 
     @cached_property
     def _by_kind(self) -> dict[type, tuple[Any, ...]]:
+        """The records of trackers by their type."""
         found: dict[type, list[Any]] = {}
         for one in self.seen:
             found.setdefault(type(one), []).append(one)

@@ -82,7 +82,7 @@ class PlateauMetric:
     :ivar step: the step of the first metric.
     :ivar rate, last_rate: the first and the last rate of the optimizer.
     :ivar direction: what the names in the call suggest: ``max`` for an accuracy, ``min`` for a loss; ``""``: nothing,
-        ``?``: the metric is computed in the call.
+        ``?``: the metric is computed by a subtraction or a minus.
     """
 
     mode: str
