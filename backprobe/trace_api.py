@@ -56,9 +56,10 @@ class Trace(TraceData):
         ranks: Callable[[], Mapping[int, TraceData]] = dict,
         sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
-        """:param findings: the findings; computed by all rules when they are first read, by default.
-        :param sources: returns the source text of the lines that records name, for a run recorded in this
-            process.
+        """Make a trace of recorded data; see ``TraceData``.
+
+        :param findings: the findings; computed by all rules when they are first read, by default.
+        :param sources: returns the source text of the lines that records name, for a run recorded in this process.
         """
         super().__init__(steps, facts, info, findings, ranks, sources)
 

@@ -68,6 +68,7 @@ def _hook() -> RenderHook:
         """Wraps each text that a console is to print in ``_Clean``."""
 
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            """Replace control characters in everything that is printed; rich's own control sequences stay."""
             return [one if isinstance(one, Control) else _Clean(one) for one in renderables]
 
     return WithoutControls()

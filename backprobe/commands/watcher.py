@@ -110,8 +110,8 @@ class Watcher:
         self._findings_file = Path(os.path.abspath(options.findings)) if options.findings else None
 
     def begin(self, program: Program) -> None:
-        """Prepare before the script starts: the run folder, trackers, the configuration for child processes, and
-        SIGTERM.
+        """Prepare before the script starts: the run folder, trackers, child processes' configuration, and SIGTERM's
+        handler.
         """
         options, self._own = self.options, program.folder
         self._on_alarm = function_named(options.on_alarm) if options.on_alarm else None
@@ -178,7 +178,7 @@ class Watcher:
         return session
 
     def forked(self) -> None:
-        """Begin observing in a process that the script forked."""
+        """Begin observing in a process that the script forked; called in that process."""
         from ..observe.processes.attach import begin_child
 
         assert self._launch is not None
@@ -205,7 +205,7 @@ class Watcher:
 
     @property
     def _name(self) -> str:
-        """The name of the run in trackers."""
+        """The name of the run in trackers: that of its folder, or of the script with the time if there is no folder."""
         if self.folder is not None:
             return self.folder.name
         return f"{Path(self.options.script).stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self._begin))}"
@@ -263,13 +263,13 @@ class Watcher:
             say(f"backprobe: the run is not kept: {error}", sys.stderr)
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Pass a recorded backward call on; called by the session."""
+        """Pass a recorded backward call on to the file of the run and other sinks; called by the session."""
         if self._part is not None:
             self._part.backward(recorded)
         self._sinks.backward(recorded)
 
     def measured(self, measured: Measured) -> None:
-        """Pass statistics of a step on, also to the alarms; called by the session."""
+        """Pass statistics of a step on to the sinks and to the alarms; called by the session."""
         self._sinks.measured(measured)
         if self._alarmed is not None:
             self._alarmed.measured(measured)
@@ -284,14 +284,14 @@ class Watcher:
             self._children.stop_for(alarm, self._part.rank if self._part is not None else None)
 
     def step(self, step: Step, session: Session) -> None:
-        """Pass a finished step on, and print progress; called by the session."""
+        """Pass a finished step on to the sinks, and print progress; called by the session."""
         self._sinks.step(step, session)
         if self._part is not None:
             self._part.step(step)
         self._step_shown(session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
-        """Pass finished brief steps on, and print progress; called by the session."""
+        """Pass finished brief steps on to the sinks, and print progress; called by the session."""
         self._sinks.brief_steps(steps, session)
         if self._part is not None:
             self._part.brief_steps(steps)
@@ -532,7 +532,9 @@ class Watcher:
         return {**took.info(), "seconds": took.elapsed + took.waited}
 
     def _keep_overhead(self) -> None:
-        """Store the overhead with the run, after the report was built."""
+        """Add the overhead to the saved run, after the report was built; a run that cannot be written stays
+        as it is.
+        """
         if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with suppress(BackprobeError):
                 amend(self.folder, self._took())

@@ -37,7 +37,9 @@ class Names:
         self.of = lru_cache(None)(self._of)
 
     def _of(self, name: str) -> str:
-        """Return the name in the second run."""
+        """Return the name in the second run of what is called `name` in the first: all replacements of the table are
+        applied.
+        """
         for old, new in self._table:
             name = old.sub(new, name)
         return name

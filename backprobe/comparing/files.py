@@ -126,7 +126,7 @@ def read_tape(run: Path) -> Tape:
 
 
 def _print(row: list[Any]) -> Print:
-    """Decode a fingerprint."""
+    """Decode a fingerprint of a tensor from its row in the file of a tape."""
     shape, dtype, digest, norm, bad, text = row
     sketch = array("d")
     sketch.frombytes(base64.b64decode(text))
@@ -134,7 +134,7 @@ def _print(row: list[Any]) -> Print:
 
 
 def _op(row: list[Any], step: int, sites: list[Site]) -> TapeOp:
-    """Decode an op of `step`; `sites` are the lines read so far."""
+    """Decode an op of `step` from its row in the file of a tape; `sites` are the lines read so far."""
     index, phase, name, module, call, site, inner, node, arguments, inputs, outputs, random, grad = row
     return TapeOp(
         *(index, step, phase, name, module, call),

@@ -69,7 +69,7 @@ def result(found: Compared) -> str:
 
 
 def what(blame: Blame) -> str:
-    """Return a short description of the difference."""
+    """Return in a few words what is wrong with the op that is blamed, and by how much it is off."""
     if blame.kind == "loses":
         return f"one of the runs has lost more digits: it is off by {blame.error:.2g}, the other by {blame.other:.2g}"
     said = _KINDS[blame.kind]

@@ -19,6 +19,7 @@ class Repeated:
 
     @property
     def end(self) -> int:
+        """The position after the last item of the repetitions."""
         return self.start + self.period * self.times
 
 

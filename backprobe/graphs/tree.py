@@ -83,7 +83,7 @@ class Tree:
         return self.graph.calls[call].depth if call >= 0 else -1
 
     def _around(self, a: int, b: int) -> int:
-        """Return the innermost call around both."""
+        """Return the innermost module call that contains both calls; -1 if only the outermost level does."""
         while a != b:
             if self._depth(a) >= self._depth(b):
                 a = self._parent(a)
@@ -118,6 +118,9 @@ class Tree:
         depth_first = {i: k for k, i in enumerate(reversed(graph.order))}
 
         def key(i: int) -> tuple[int, int, int]:
+            """Sort key of a node: its sequence number, or for a leaf that of its first user; then the walk of the
+            graph.
+            """
             first = self._first.get(i)
             return (first, 0, i) if first is not None else (seqs[i], 1, depth_first[i])
 

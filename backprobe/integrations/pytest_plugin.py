@@ -75,6 +75,7 @@ class Watch:
 
     @property
     def trace(self) -> Trace:
+        """The recording of the test. Reading it ends the recording."""
         self.end()
         return self._live
 

@@ -41,6 +41,7 @@ class Candidate(Generic[T]):
 
     @property
     def score(self) -> tuple[int, int, int]:
+        """Sort key: preference, then the reason's score, then the lowest rank; the largest key is the likeliest."""
         return self.preference, self.reason.score, -self.rank
 
 

@@ -199,6 +199,7 @@ class SourceIndex:
 
     @cached_property
     def _by_function(self) -> dict[Scope, list[ast.AST]]:
+        """Function, lambda or module -> its nodes, without those of functions nested in it."""
         found: dict[Scope, list[ast.AST]] = {}
         for node in self.nodes:
             found.setdefault(self.scopes[node].function, []).append(node)
@@ -232,6 +233,7 @@ class SourceIndex:
 
     @cached_property
     def _write_positions(self) -> list[int]:
+        """The position of each write in the order in which nodes were read: ascending, for a binary search."""
         return [self._positions[write.node] for write in self.writes]
 
     def writes_in(self, node: ast.AST) -> list[Write]:

@@ -92,6 +92,7 @@ class Uncaught:
         self._real(kind, error, error.__traceback__)
 
     def stop(self) -> None:
+        """Put the previous ``sys.excepthook`` back, unless the script has replaced backprobe's."""
         if sys.excepthook == self._show:
             sys.excepthook = self._real
 

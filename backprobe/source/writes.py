@@ -44,7 +44,10 @@ class Write:
 
 
 def writes_of(node: ast.AST, index: SourceIndex) -> Iterator[Write]:
-    """Yield the writes that a statement or call makes itself."""
+    """Yield the writes that a statement or call makes itself: assignments, loop variables, deletions, calls that write.
+
+    Writes of nodes below it are left out.
+    """
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from (Write("assign", t, value, node) for t, value in _pairs(target, node.value))

@@ -58,6 +58,7 @@ class Batch:
 
     @property
     def _first(self) -> BatchCall:
+        """The first call of a module that has parameters, or the first of all."""
         return next((call for call in self.calls if call.trained), self.calls[0])
 
     @property

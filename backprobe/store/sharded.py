@@ -49,6 +49,7 @@ class Whole(Shown, Sequence[TracedStep]):
         return found
 
     def close(self) -> None:
+        """Close the runs of all ranks."""
         for trace in self._traces:
             trace.close()
 

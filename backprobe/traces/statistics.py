@@ -27,10 +27,12 @@ class Statistics(Sequence[Measured]):
 
     @cached_property
     def _rows(self) -> Sequence[Measured]:
+        """The records, read at the first use."""
         return self._read()
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+        """For each list of names that occurs, the position of each name in it."""
         return {names: {name: at for at, name in enumerate(names)} for names in {row.names for row in self._rows}}
 
     def __len__(self) -> int:

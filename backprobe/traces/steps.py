@@ -50,6 +50,7 @@ class TracedStep:
 
     @property
     def module_calls(self) -> Sequence[ModuleCall]:
+        """The calls of modules in the step, read when they are asked for."""
         return Rows(self._calls())
 
     def __repr__(self) -> str:

@@ -101,6 +101,7 @@ class Standing:
 
     @property
     def growth(self) -> float | None:
+        """The value relative to the first one; ``None`` if that is not known, not positive, or infinite."""
         return None if self.first is None or not 0 < self.first < math.inf else self.value / self.first
 
 

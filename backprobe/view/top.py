@@ -82,6 +82,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class _Point:
+    """The loss, gradient norm and seconds of a step, and how many of these seconds are overhead."""
+
     step: int
     loss: float | None
     norm: float | None
@@ -241,6 +243,7 @@ def _ranks(trace: Trace, ran: Sequence[Process], now: float) -> list[tuple[str, 
 
 
 def _step(step: int) -> str:
+    """Return the number of a step as text; ``-`` if there is none (negative)."""
     return f"{step:,}" if step >= 0 else "-"
 
 

@@ -28,7 +28,9 @@ def blank_in_targets(trace: Trace) -> list[Finding]:
 
 
 def _finding(trace: Trace, seen: BlankTargets) -> Finding:
-    """Return the finding, placed at the line of the first `ctc_loss` in the step where such targets were seen."""
+    """Return the finding for `ctc_loss` targets that are its blank, at the line of the first such loss in
+    their step.
+    """
     call, loss = first_of(trace.backwards, "ctc_loss", seen.step)
     return Finding(
         kind="blank-in-targets",

@@ -32,7 +32,7 @@ def cancelling_differences(trace: Trace) -> list[Finding]:
 
 
 def _finding(made: Site | None, some: list[CancellingDifference]) -> Finding:
-    """Return the finding for terms that use the same value.
+    """Return the finding for loss terms that compare one value with itself.
 
     :param made: the line that computes the value; ``None`` if unknown.
     :param some: the terms, at least one.

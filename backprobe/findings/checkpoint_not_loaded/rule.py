@@ -28,8 +28,9 @@ def checkpoint_not_loaded(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: NothingLoaded) -> Finding:
-    """Return the finding for one such call; its advice names the prefix that makes the names differ, if
-    there is one.
+    """Return the finding for a `load_state_dict(strict=False)` that restored nothing, since no name matched.
+
+    If all names differ by a prefix, the advice says so.
     """
     names = f"its names begin with {seen.prefix!r}" if seen.in_state else f"the model's begin with {seen.prefix!r}"
     without = f", and without it {counted(seen.matching, 'name')} would fit" if seen.prefix else ""

@@ -33,7 +33,7 @@ def units_never_differ(trace: Trace) -> list[Finding]:
 
 
 def _finding(group: list[EqualUnits]) -> Finding:
-    """Return the finding for layers that the same lines initialise."""
+    """Return the finding for layers whose units stay equal and that the same lines initialise."""
     first = group[0]
     names = tuple(one.parameter for one in group)
     value = first.value if len({one.value for one in group}) == 1 else None

@@ -34,7 +34,7 @@ def frozen_in_training_mode(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: FrozenInTraining) -> Finding:
-    """Return the finding for one such part; only information if it has no normalisation layers."""
+    """Return the finding for a frozen part in training mode; only information if it has no normalisation layers."""
     parts = tuple(one or seen.class_name for one in (seen.part, *seen.others))
     if seen.evaluation:
         before = f"it was in evaluation mode in {counted(seen.evaluation, 'step')} before"

@@ -30,7 +30,9 @@ def ignored_gradients(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: IgnoredGradient) -> Finding:
-    """Return the finding for one such function, with the parameters whose gradients go through it."""
+    """Return the finding for a custom function whose backward ignores the gradient that it gets, with the parameters
+    behind it.
+    """
     name, names = seen.node.removesuffix("Backward"), seen.parameters
     wrong = f"the gradients of {few(names)} do not depend on the loss after it" if names else "its result is wrong"
     return Finding(

@@ -28,8 +28,9 @@ def hooks_pile_up(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: HooksPileUp) -> Finding:
-    """Return the finding for one such hook; only information if the hooks hold different tensors and may
-    each be meant.
+    """Return the finding for a hook that is registered again and again.
+
+    It is only information if the hooks hold different tensors and may each be meant.
     """
     others = f", and as many on {counted(len(seen.names) - 1, 'other')}" if len(seen.names) > 1 else ""
     return Finding(

@@ -222,6 +222,7 @@ def _alike(groups: dict[tuple[str, str], list[Parameter]]) -> list[tuple[list[st
 
 
 def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
+    """Return the names of the parameters."""
     return tuple(p.name for p in ps)
 
 

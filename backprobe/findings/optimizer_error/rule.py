@@ -117,15 +117,15 @@ def optimizer_errors(trace: Trace) -> list[Finding]:
 
 
 def _schedule(trace: Trace, seen: RefusedUpdate) -> Site | None:
-    """Return the line that makes the scheduler which refused; ``None`` if several lines, or none, make one
-    of its name.
+    """Return the line that makes the scheduler that refused; ``None`` unless exactly one line makes one of
+    its class.
     """
     made = {one.made for one in trace.facts.of(ScheduleSeen) if one.scheduler == seen.owner}
     return made.pop() if len(made) == 1 else None
 
 
 def _finding(seen: RefusedUpdate, schedule: Site | None) -> Finding:
-    """Return the finding for a refused call.
+    """Return the finding for a call that an optimizer, scheduler or gradient scaler refused with an error.
 
     :param schedule: the line that makes the scheduler, if it was one.
     """
@@ -153,7 +153,7 @@ def _finding(seen: RefusedUpdate, schedule: Site | None) -> Finding:
 
 
 def _title(seen: RefusedUpdate) -> str:
-    """Return the title: the template of the reason, filled with names and numbers."""
+    """Return the title for a refused call: the template for its reason, filled with names and numbers."""
     template, names = _TEXTS[seen.reason][0], seen.parameters
     if seen.reason == "groups" and seen.given == seen.wanted:
         template = _OTHER_GROUPS

@@ -34,7 +34,9 @@ def made_anew(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: NewOptimizers) -> Finding:
-    """Return the finding for one optimizer; only information if each one does several steps."""
+    """Return the finding for an optimizer that is created again and again; only information if each one does several
+    steps.
+    """
     name = seen.optimizer
     fewest = f"{seen.fewest} to " if seen.fewest < seen.most else ""
     least = "at least " if seen.is_least else ""

@@ -37,7 +37,7 @@ def posterior_collapsed(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: CollapsedPosterior) -> Finding:
-    """Return the finding for one line that computes the divergence from the prior."""
+    """Return the finding for codes that carry nothing, at the line that computes their divergence from the prior."""
     outweighs = seen.ratio is not None and seen.ratio >= MIN_RATIO
     title = "the codes carry nothing: at the end of the run the posterior of each sample is the prior"
     if outweighs:
@@ -66,7 +66,10 @@ def _finding(seen: CollapsedPosterior) -> Finding:
 
 
 def _advice(seen: CollapsedPosterior) -> str:
-    """Return by which factor to lower the divergence, and whether a mean beside a sum explains its weight."""
+    """Return advice for a divergence that outweighs the reconstruction: the factor by which to lower it.
+
+    If a mean over elements stands beside a sum over codes, it first says to use sums in both.
+    """
     factor = f"{1 / (seen.ratio or 1):.2g}"
     if not math.isclose(seen.ratio or 0, seen.elements, rel_tol=MAX_RATIO_ERROR):
         return f"Multiply the divergence by {factor}, or raise its weight from 0 to that over the first steps."

@@ -224,7 +224,7 @@ def _all_rounds(came: Sequence[Mapping[tuple[str, int], float]], common: Sequenc
 def _late(
     one: RankSeen, ranks: Sequence[RankSeen], rounds: Sequence[tuple[float, float]], usual: float, share: float
 ) -> Finding:
-    """Return the finding for a rank for which the others wait.
+    """Return the finding for a rank that others wait for at collectives.
 
     :param usual: the median wait in seconds; `share`: the part of the run's time that the others waited.
     """

@@ -29,7 +29,10 @@ def scaled_gradients(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: ScaledGradients, trace: Trace) -> Finding:
-    """Return the finding for one optimizer; an error if a later loss is not finite."""
+    """Return the finding for an optimizer that used gradients still multiplied by a scaler's factor.
+
+    It is an error if a later loss is not finite.
+    """
     losses = (row.loss for row in trace.step_rows(seen.step) if row.loss is not None)
     return Finding(
         kind="scaled-gradient-used",

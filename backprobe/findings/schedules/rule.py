@@ -103,8 +103,9 @@ def of_unused_optimizer(trace: Trace) -> list[Finding]:
 
 
 def _of_other(seen: ScheduleOfOther) -> Finding:
-    """Return the finding for one such scheduler; information if its optimizer stepped before and the other is of
-    another class.
+    """Return the finding for a scheduler whose optimizer does not step, while another one trains the same parameters.
+
+    It is only information if its optimizer stepped before and the other is of another class.
     """
     stops = "steps no more" if seen.done else "never steps"
     a_second = f"a second {seen.other}" if seen.other == seen.optimizer else seen.other
@@ -148,7 +149,10 @@ def turns_back(trace: Trace) -> list[Finding]:
 
 
 def _turns_back(seen: ScheduleSeen) -> Finding:
-    """Return the finding for one such scheduler; only information if no loop over epochs counts to `T_max`."""
+    """Return the finding for a `CosineAnnealingLR` that is stepped far beyond `T_max`.
+
+    It is only information if no loop over epochs counts to `T_max`.
+    """
     turns = counted(seen.calls // (ONE_TURN * seen.period), "time")
     meant = "" if seen.epochs is None else "; a loop over epochs counts to T_max, and another one calls step()"
     return Finding(

@@ -30,7 +30,9 @@ def state_not_copied(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: StateNotCopied) -> Finding:
-    """Return the finding for one such load; its title says how the state came to share the tensors."""
+    """Return the finding for a load of a state dict that shares its tensors with the model; the title says
+    why it does.
+    """
     steps = counted(seen.steps, "step")
     if seen.own:
         title = (

@@ -51,7 +51,7 @@ def _rises(first: Sequence[float], last: Sequence[float]) -> bool:
 
 
 def _finding(seen: ClimbingUpdates, names: tuple[str, ...], first: float, last: float) -> Finding:
-    """Return the finding for one line that updates weights.
+    """Return the finding for a line that adds the gradient to weights, so that the loss rises.
 
     :param first: the mean loss of the first quarter of the steps; `last`: of the last quarter.
     """

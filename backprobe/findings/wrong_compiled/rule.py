@@ -30,7 +30,9 @@ def wrong_regions(trace: Trace) -> list[Finding]:
 
 
 def _region(seen: CompiledWrong) -> Finding:
-    """Return the finding for one region, with the first operation that differs if it is known."""
+    """Return the finding for a compiled region that gives other values than its operations, at the first that differs
+    if known.
+    """
     what = "the gradients" if seen.what == "backward" else "the result"
     where = f" from {seen.op} on" if seen.op is not None else ""
     far = "not finite where that of its operations is" if seen.off == math.inf else f"off by {number(seen.off)}"

@@ -67,8 +67,8 @@ def rounding(trace: Trace) -> list[Finding]:
 
 
 def _key(one: _Cancelled) -> tuple[str, object, str]:
-    """Return the place of a cancellation, to recognise it in other calls: node and line of the giver, node where it
-    meets.
+    """Return what identifies a cancellation in other calls: the giver's node and line, and the node where gradients
+    meet.
     """
     return one.above.name, one.above.site, one.node.name
 
@@ -93,7 +93,7 @@ def _cancelled(call: BackwardCall) -> list[_Cancelled]:
 
 
 def _starved(call: BackwardCall, one: _Cancelled) -> list[str]:
-    """Return the parameters below the node whose gradients are as small as rounding errors."""
+    """Return the parameters below the node of a cancellation whose gradients are as small as rounding errors."""
     stack, seen, names = [one.node.node.index], {one.node.node.index}, []
     for index in stack:  # grows as we go
         run = call.nodes[index]
