@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 
 class Link(NamedTuple):
-    """An edge at its level: from item `user` (forward's consumer) to item `maker`, by position inside each, and the
-    nodes themselves.
+    """An edge of the graph at the level where its two ends are in different items.
+
+    :ivar user: the item that uses the value in the forward; ``user_at``: the position of the node in it.
+    :ivar maker: the item that makes the value; ``maker_at``: the position of the node in it.
+    :ivar node, made_by: the nodes that use and make it; ``number``: which output of the making node it is.
     """
 
     user: int

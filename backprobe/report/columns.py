@@ -50,7 +50,7 @@ def reals(values: Sequence[float]) -> Column:
 
 
 def text(value: object) -> str:
-    """Return `value`, a part of a document, as compact JSON."""
+    """Return `value`, a part of a document, as compact JSON, with secrets masked and the home folder replaced."""
     return json.dumps(private_values(value, Column), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

@@ -166,12 +166,12 @@ def gradient_differs(trace: Trace) -> list[Finding]:
 
 
 def _known(how: str) -> str:
-    """Return `how` if there is advice for this difference, otherwise ``extra``, whose advice is general."""
+    """Return the kind of difference `how`, or ``extra``, whose advice is general, if there is no advice for it."""
     return how if how in _ADVICE else "extra"
 
 
 def _fills(seen: RegionDiffers) -> bool:
-    """Return whether the region itself changed something that it reads again when it is recomputed."""
+    """Return whether a checkpointed region itself changed an input that it reads again when it is recomputed."""
     return seen.changed is not None and seen.how not in ("written", "arguments")
 
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     )
 )
 def gradients_overwritten(trace: Trace) -> list[Finding]:
-    """Report each function and hook once, with the parameters whose gradients go through the other operation."""
+    """Report custom backwards and hooks that write in place to a gradient that another node gets too.
+
+    Each is reported once, with the parameters whose gradients go through the other node.
+    """
     return [_finding(seen) for seen in sorted(trace.facts.of(GradientOverwritten), key=lambda one: one.step)]
 
 

@@ -74,7 +74,7 @@ def _spike(call: BackwardCall, usual: float) -> Finding | None:
 
 
 def _others(leaves: Sequence[tuple[NodeRun, float]], top: NodeRun) -> float:
-    """Return the median norm of the gradients of all parameters but `top`."""
+    """Return the median norm of the gradients of all parameters but that of the node `top`."""
     return median(norm for run, norm in leaves if run is not top)
 
 

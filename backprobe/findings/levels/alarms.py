@@ -84,7 +84,7 @@ class Alarm:
 
 @dataclass
 class Levels:
-    """The measurements known so far, and what they are compared with."""
+    """The measurements of statistics by layer known so far: the last three, and earlier ones to compare them with."""
 
     step: int = -1
     #: This measurement: quantity -> name -> value.

@@ -219,7 +219,7 @@ def _run_again(call: BackwardCall, inside: Mapping[tuple[int, int], Inside], how
 
 
 def _not_before(call: BackwardCall, op: BadOp, region: Inside) -> bool:
-    """Return whether `op` ran no sooner than a region whose inputs were finite."""
+    """Return whether `op` ran after a compiled region whose inputs were finite, or is a compiled region itself."""
     return op.first >= call.nodes[region.node].node.seq or op.op.startswith(COMPILED)
 
 

@@ -35,7 +35,12 @@ _PHASES = ("before", "gradients", "after")
 
 @dataclass(frozen=True)
 class _Drift:
-    """The first difference: step, phase, tensors and ranks' states. ``last`` is the inspected step before it."""
+    """The first difference between replicas on several ranks.
+
+    :ivar step: of the optimizer's step; ``last``: of the inspected one before, ``None`` if there is none.
+    :ivar phase: the field of ``ReplicaState`` that differs; ``names``: the tensors.
+    :ivar states: the state of each rank.
+    """
 
     step: int
     last: int | None
@@ -349,7 +354,9 @@ def _changed_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
 
 
 def _readings(one: Replicas, name: str) -> tuple[Site, ...]:
-    """Return the lines that, by their source, may write to a parameter."""
+    """Return the lines that, by their source, may write to the parameter `name`; empty if no optimizer found it
+    changed.
+    """
     return next((lines for known, _, lines in one.changed if known == name), ())
 
 

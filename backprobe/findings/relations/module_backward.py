@@ -21,6 +21,6 @@ def without_own_backward(trace: Trace, found: Iterable[Finding]) -> list[Finding
 
 
 def _is_in_forward(found: Finding, seen: ModuleBackward) -> bool:
-    """Return whether the main site of a finding is within the lines of the forward of such a module."""
+    """Return whether the main site of a finding is within the forward of the module class that `seen` is about."""
     site = found.sites[0].site if found.sites else None
     return site is not None and site.file == seen.defined.file and seen.forward[0] <= site.line <= seen.forward[1]
