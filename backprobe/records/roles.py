@@ -26,6 +26,7 @@ ROLE_MEANINGS = MappingProxyType(
         "applied": "where a custom function was applied",
         "backward": "the line in a custom backward, or in a hook, that returned or raised",
         "optimizer": "where an optimizer was made",
+        "given": "where the parameters were chosen that the optimizer got",
         "schedule": "where a schedule was made",
         "stepped": "where an optimizer or a schedule steps",
         "returned": "where a schedule was given to a framework",

@@ -100,7 +100,8 @@ class OptimizerSeen:
     """An optimizer: its class, the line that created it, and counts of its tensors.
 
     ``orphans``: tensors that no longer belong to a module and never got a gradient. ``empty``: groups without tensors;
-    ``twice``: tensors given more than once; ``frozen``: tensors that required no gradient when it stepped.
+    ``twice``: tensors given more than once; ``frozen``: tensors that required no gradient when it stepped. ``given``:
+    the line that assigns the variable from which it got its parameters.
     """
 
     name: str
@@ -111,3 +112,4 @@ class OptimizerSeen:
     empty: int = 0
     twice: int = 0
     frozen: int = 0
+    given: Site | None = None

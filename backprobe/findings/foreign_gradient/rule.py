@@ -72,8 +72,8 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
     """Return three events: the foreign gradient, the other optimizer's step, and the gradient of the optimizer's own
     loss.
 
-    The first backward call reached the parameters of both optimizers, the last only those of this one. ``None`` if the
-    period does not have this form.
+    The first backward call reached the parameters of both optimizers, the last only those of this one: if each reaches
+    those of another one as well, they share what this optimizer trains. ``None`` if the period does not have this form.
     """
     if row.events[-1].what != events.USED or any(e.what in (events.SHARED_STEP, events.REPLACED) for e in row.events):
         return None
@@ -85,7 +85,12 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
         (other,) = step.optimizers
         before = [e for e in rest[:j] if e.what in events.GIVING and other in e.optimizers]
         after = [e for e in rest[j + 1 :] if e.what in events.GIVING and other not in e.optimizers]
-        if before and after and len(before) + len(after) == sum(e.what in events.GIVING for e in rest):
+        if (
+            before
+            and after
+            and len(after[0].optimizers) == 1
+            and len(before) + len(after) == sum(e.what in events.GIVING for e in rest)
+        ):
             return before[-1], step, after[0]
     return None
 

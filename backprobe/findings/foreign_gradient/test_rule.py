@@ -42,6 +42,7 @@ def test_what_is_no_foreign_gradient() -> None:
         [row(CLEARED, gave(40, 0, 1), gave(50, 0), OTHER, USED)],  # both calls before both steps
         [row(CLEARED, gave(40, 0, 1), OTHER, gave(40, 0, 1), OTHER, USED)],  # the other optimizer steps more often
         [row(CLEARED, gave(40, 0, 1), shared, gave(50, 0), USED)],  # the other optimizer holds it too
+        [row(CLEARED, gave(40, 0, 1), OTHER, gave(50, 0, 2), event(events.OTHER_STEP, 51, 2), USED)],  # a shared trunk
         [row(*FOREIGN, periods=2)],
         # A trunk that both losses share: the head of this optimizer gets gradients of its own loss only.
         [row(*FOREIGN), row(CLEARED, OTHER, gave(50, 0), USED, names=("head.weight",))],

@@ -94,12 +94,15 @@ def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:
     effect = "no weight changes" if whole else "their weights stay as they are"
     before = f", after a rate of up to {number(seen.highest)}" if seen.highest else ""
     inferred = seen.scheduled is not None or (seen.given is not None and seen.returns > 1)
-    sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled), ("optimizer", seen.made)]
+    stepped = ("stepped", schedule.stepped if schedule is not None else None)
+    sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled)]
     if seen.given is None and seen.scheduled is None:
         sites = [("cause", seen.made)]
     too_often = schedule is not None and schedule.calls >= MIN_CALLS_PER_STEP * schedule.steps
+    sites = [stepped, *sites] if too_often else [*sites, stepped]
+    if seen.given is not None or seen.scheduled is not None:
+        sites.append(("optimizer", seen.made))
     if schedule is not None and too_often:
-        sites.insert(0, ("stepped", schedule.stepped))
         effect += f"; {schedule.scheduler} was stepped {schedule.calls:,} times in {schedule.steps:,} steps"
     return Finding(
         kind="learning-rate-zero",

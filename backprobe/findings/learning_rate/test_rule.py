@@ -57,7 +57,8 @@ def test_a_scheduler_that_is_stepped_for_each_micro_batch() -> None:
     assert (found.sites[0].role, found.sites[0].site) == ("stepped", at(30))
     assert "LambdaLR was stepped 400 times in 100 steps" in found.title and "accumulated" in found.advice
     once = replace(ScheduleSeen(*made), calls=100)
-    assert [site.role for site in only(traced(STEP, seen=[ZERO_RATE, once])).sites] == ["cause", "cause", "optimizer"]
+    sites = only(traced(STEP, seen=[ZERO_RATE, once])).sites
+    assert [site.role for site in sites] == ["cause", "cause", "stepped", "optimizer"]
 
 
 def test_a_rate_below_zero() -> None:

@@ -177,7 +177,7 @@ def _left_out(
         confidence=confidence,
         module=_module_of([p.name for p in parameters]),
         parameters=tuple(p.name for p in parameters),
-        sites=(*((FindingSite("optimizer", optimizer.site),) if optimizer.site else ()), *sites),
+        sites=(*sites_of(("optimizer", optimizer.site), ("given", optimizer.given)), *sites),
         evidence=evidence,
         advice=advice,
     )

@@ -10,6 +10,7 @@ from itertools import islice
 import torch
 
 from ...records import OptimizerSeen
+from ...source.assignments import argument_assigned
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ..forward.naming import Naming
@@ -172,5 +173,7 @@ class SeenOptimizers:
         for one in self.values():
             orphans = leaves.orphans(one.refs)
             told = len(one.refs), orphans, one.groups, one.empty_groups, one.duplicates, one.frozen_parameters
-            found.append(OptimizerSeen(one.name, frames.site(one.spot), *told))
+            made = frames.site(one.spot)
+            given = argument_assigned(made, (one.name,)) if made is not None else None
+            found.append(OptimizerSeen(one.name, made, *told, given))
         return tuple(found)
