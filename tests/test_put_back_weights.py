@@ -120,6 +120,23 @@ def test_an_average_that_stays(settings: Settings) -> None:
     assert [site.text for site in found.lines] == ["training.model.load_state_dict(average.module.state_dict())"]
 
 
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_slow_average_that_replaces_the_weights_often(settings: Settings) -> None:
+    """Training that moves straight back: the average hardly moves in ten steps."""
+    training = Training(settings)
+    average = AveragedModel(training.model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
+    for step in range(160):
+        training.step()
+        average.update_parameters(training.model)
+        if step % 10 == 9:
+            training.model.load_state_dict(average.module.state_dict())
+    training.step(20)
+    (found,) = training.found()
+    assert (found.how, found.lost) == ("average", 10) and found.count >= 15
+    assert 0.95 < found.share < 1
+    assert [site.text for site in found.lines] == ["training.model.load_state_dict(average.module.state_dict())"]
+
+
 # What is no mistake
 
 
@@ -142,6 +159,25 @@ def lookahead(training: Training) -> None:
             for kept, p in zip(slow, training.model.parameters(), strict=True):
                 kept.lerp_(p, 0.5)
                 p.copy_(kept)
+
+
+def lookahead_in_short_turns(training: Training) -> None:
+    slow = [p.detach().clone() for p in training.model.parameters()]
+    for _ in range(20):
+        training.step(10)
+        with torch.no_grad():
+            for kept, p in zip(slow, training.model.parameters(), strict=True):
+                kept.lerp_(p, 0.2)
+                p.copy_(kept)
+
+
+def best_of_short_parts(training: Training) -> None:
+    for _ in range(12):
+        training.step(6)
+        best = copy.deepcopy(training.model.state_dict())
+        training.step(6)
+        training.model.load_state_dict(best)
+    training.step(20)
 
 
 def clamped_in_each_step(training: Training) -> None:
@@ -257,7 +293,7 @@ def reptile(training: Training) -> None:
     [
         *(swapped_in_and_out, lookahead, clamped_in_each_step, new_optimizer_for_each_part, state_of_the_optimizer_too),
         *(for_each_task, lower_rate_on_a_plateau, best_at_the_end, best_of_each_part, federated, reset_of_the_head),
-        *(pruned_now_and_then, shrunk_and_perturbed, reptile),
+        *(pruned_now_and_then, shrunk_and_perturbed, reptile, lookahead_in_short_turns, best_of_short_parts),
     ],
 )
 def test_what_is_no_mistake(train: Callable[[Training], None]) -> None:

@@ -4,9 +4,9 @@ Note [Weights put back]: before each step of an optimizer, a few elements of one
 those after its last step, and read from its memory, because writes through ``.data`` do not change its version. A swap
 that is taken back before the step is not seen. Whatever replaces weights rarely and goes on with the same optimizer,
 its state and its learning rate is described by values: it put back the same values each time, or it moved the weights
-back on the way that they had come, as a lagging average does. A step straight back to the last replacement is none, as
-Lookahead and Reptile interpolate; nor is one towards zero (weights that are shrunk). What replaces weights every few
-steps is not followed any more.
+back on the way that they had come, as a lagging average does. A step straight back towards the last replacement is
+none, as Lookahead and Reptile interpolate, unless it goes nearly all the way; nor is one towards zero (weights that are
+shrunk). What replaces weights every few steps is not followed any more.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ MAX_REPLACEMENTS, MAX_STATES = 200, 64
 #: A replacement after fewer steps loses little: line searches, unrolled steps, Lookahead. After so many of these, the
 #: optimizer is not followed any more.
 MIN_LOST_STEPS, MAX_BRIEF_REPLACEMENTS = 10, 3
-#: The same for an average that lags: federated and meta-learning clients take few steps from one to the next.
-MIN_LOST_STEPS_OF_AVERAGE = 20
+#: The same for an average that lags: federated and meta-learning clients take few steps from one to the next. Not if it
+#: replaces the weights this often.
+MIN_LOST_STEPS_OF_AVERAGE, MANY_REPLACEMENTS = 20, 8
 #: Replacements after which at least ``MIN_LOST_STEPS`` steps follow.
 MIN_REPLACEMENTS = 2
 #: If other optimizers make this many steps between two of one, they may train other clients of a federation.
@@ -56,8 +57,9 @@ MAX_OTHER_STEPS = 10
 #: A learning rate that is set anew with the weights differs by more than this factor.
 SAME_RATE = 0.1
 #: For an average: the share of the movement that is undone, the cosine between both, and the cosine from which on the
-#: weights were moved along the straight line: 1 less what rounding does.
-MIN_SHARE, MAX_SHARE, MIN_COSINE, COLLINEAR = 0.3, 1.05, 0.5, 1 - 1e-6
+#: weights were moved along the straight line: 1 less what rounding does. Interpolation keeps more of the movement than
+#: the rest of ``NEARLY_ALL_SHARE``; an average of thousands of steps follows ten of them by as little as this.
+MIN_SHARE, MAX_SHARE, MIN_COSINE, COLLINEAR, NEARLY_ALL_SHARE = 0.3, 1.05, 0.5, 1 - 1e-6, 0.95
 #: Steps around the expected next replacement that are inspected closely, to see its line, and how often.
 STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 3
 #: Names of loops and functions that train anew on purpose, for each of many.
@@ -383,9 +385,11 @@ class PutBackWeightsTracker(Tracker):
             if len({each.values for each in found}) == 1 and not any(each.others for each in found):
                 yield self._record(one, found, "same", 0.0)
                 continue
-            if not _may_be_average(found[0]):  # the way since the first step may be longer than the average is
-                del found[0]
-            if len(found) >= MIN_REPLACEMENTS and all(map(_may_be_average, found)) and not has_several_ranks():
+            least = MIN_LOST_STEPS if len(found) >= MANY_REPLACEMENTS else MIN_LOST_STEPS_OF_AVERAGE
+            may_be_average = [_may_be_average(each, least) for each in found]
+            if not may_be_average[0]:  # the way since the first step may be longer than the average is
+                del found[0], may_be_average[0]
+            if len(found) >= MIN_REPLACEMENTS and all(may_be_average) and not has_several_ranks():
                 yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
     def _record(self, one: _FollowedOptimizer, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
@@ -411,8 +415,9 @@ class PutBackWeightsTracker(Tracker):
         return ()
 
 
-def _may_be_average(one: _Replacement) -> bool:
-    enough = one.lost >= MIN_LOST_STEPS_OF_AVERAGE and one.others < MAX_OTHER_STEPS
+def _may_be_average(one: _Replacement, least: int) -> bool:
+    """Return whether weights that the optimizer never had were put in, at least `least` steps on the way back."""
+    enough = one.lost >= least and one.others < MAX_OTHER_STEPS and one.since is None
     return enough and one.share is not None and MIN_SHARE <= one.share <= MAX_SHARE
 
 
@@ -431,9 +436,11 @@ def _undone_share(start: bytes, after: bytes, now: bytes, format: str) -> float 
     if not all(square > 0 and isfinite(square) for square in squares):
         return None
     cosine = product / (squares[0] * squares[1]) ** 0.5
-    if not MIN_COSINE <= cosine < COLLINEAR or to_zero / (squares[2] * squares[1]) ** 0.5 >= cosine:
+    share = product / squares[0]
+    is_interpolated = cosine >= COLLINEAR and share < NEARLY_ALL_SHARE
+    if cosine < MIN_COSINE or is_interpolated or to_zero / (squares[2] * squares[1]) ** 0.5 >= cosine:
         return None
-    return product / squares[0]
+    return share
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
