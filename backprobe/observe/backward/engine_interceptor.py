@@ -71,6 +71,10 @@ class EngineInterceptor:
         state: RecordingState,
         later: Later,
     ) -> None:
+        """Start in a step in which all nodes may be recorded, with gradients taken to be healthy.
+
+        :param state: is told that an unrecorded call runs.
+        """
         self._steps, self._budget = sentinels.steps, budget
         self._fast_path = FastPath(sentinels.calls, sentinels.steps, budget, events)
         self._sentinels, self._events, self._own, self._state = sentinels, events, events.own, state
@@ -86,6 +90,13 @@ class EngineInterceptor:
 
     @dynamo_passthrough
     def __call__(self, engine: Callable[..., object], roots: object, *args: object, **kwargs: object) -> object:
+        """Make a call of the autograd engine and check it: quickly in the fast path, otherwise by its loss and
+        sentinels.
+
+        Stands in for torch's engine function, which is passed as `engine`. A call with a non-finite loss is recorded;
+        after an error, its cause is searched for. Calls of other threads or processes, and nested ones, are only passed
+        on.
+        """
         state = self._state
         nested = state.in_unrecorded_call
         is_fast = bool(self._steps.fast_path_optimizers) and not nested and _get_ident() == self._thread
@@ -224,6 +235,7 @@ class EngineInterceptor:
         return result
 
     def _begin_compiled(self, call: Call) -> None:
+        """Choose the sentinel leaves of a compiled backward call, and record its loss if that is not finite."""
         self._sentinels.find_leaves(call.roots)
         if self._is_to_diagnose(self._sentinels.loss_values(call.roots)):
             self._sentinels.record_nonfinite_loss(*call)
@@ -245,6 +257,7 @@ class EngineInterceptor:
         return True
 
     def _end_compiled(self, call: Call) -> None:
+        """Check the sentinel gradients after a compiled backward call, and record those that just became non-finite."""
         state = self._current_health() if call.kind != "autograd.grad" else self._gradient_health
         if state is NONFINITE and self._gradient_health is not NONFINITE and self._is_alarm(state):
             self._alarm_counts[NONFINITE] += 1
@@ -264,6 +277,7 @@ class EngineInterceptor:
         return bool(repeated) if repeated or others else None
 
     def _diagnose_error(self, call: Call, error: BaseException) -> None:
+        """Search for the cause of an `error` that an unrecorded backward call raised, if the budget permits it."""
         self.charge_fast_path_calls()
         self._sentinels.steps.emit_fast_path_steps()  # optimizers that stepped since a call was counted
         if isinstance(error, Exception):
@@ -305,6 +319,7 @@ class EngineInterceptor:
         return bad
 
     def _diagnose_gradient(self, roots: object, args: object, kwargs: object, frame: FrameType) -> None:
+        """Record a non-finite gradient that a fast-path call gave, unless the call before gave one too."""
         call = call_of(roots, args, kwargs, frame)
         if call.kind != "autograd.grad" and self._gradient_health is not NONFINITE and self._is_alarm(NONFINITE):
             self._alarm_counts[NONFINITE] += 1
@@ -315,6 +330,10 @@ class EngineInterceptor:
             self._sentinels.record_nonfinite_gradient(*call)
 
     def _end_call(self, call: Call) -> None:
+        """Check the sentinel gradients after an unrecorded call.
+
+        If their health got worse, have the next steps inspected.
+        """
         sentinels = self._sentinels
         state = self._current_health() if call.kind != "autograd.grad" else self._gradient_health
         if state is not self._gradient_health:
@@ -357,7 +376,9 @@ class EngineInterceptor:
         return [leaves[0], leaves[1 + self._check_count % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 
     def _check_accelerator_grads(self, grads: Sequence[torch.Tensor | None]) -> None:
-        """Check gradients on an accelerator without waiting for it."""
+        """Start to measure gradients on an accelerator; the result arrives later, without waiting for the
+        accelerator.
+        """
         away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
         away = [grad.detach() for grad in away if grad.is_floating_point() and not private.is_unsafe_to_read(grad)]
         if away:
@@ -365,6 +386,9 @@ class EngineInterceptor:
                 self._later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._receive_accelerator_norm)
 
     def _receive_accelerator_norm(self, most: float) -> None:
+        """Take the largest sentinel gradient of an earlier call from an accelerator, and raise an alarm if its health
+        got worse.
+        """
         state = NONFINITE if most - most != 0.0 else HEALTHY if most else MISSING
         if state is not self._accelerator_health and self._is_alarm(state):
             self._alarm_counts[state] += 1
@@ -373,13 +397,15 @@ class EngineInterceptor:
 
 
 def call_of(roots: object, args: Any, kwargs: Any, frame: FrameType) -> Call:
-    """Return the call that `frame` made, from the arguments of the engine's function."""
+    """Return the backward call that `frame` made, from the arguments of the engine's function."""
     accumulates, arguments = arguments_of(args, kwargs)
     return Call(_kind(accumulates, frame), as_list(roots), arguments, frame)
 
 
 def _kind(accumulates: bool, frame: FrameType) -> str:
-    """Return the name of the function that the user called."""
+    """Return the name of the function that the user called: ``autograd.grad``, ``Tensor.backward`` or
+    ``autograd.backward``.
+    """
     if not accumulates:
         return "autograd.grad"
     below = frame.f_back
@@ -403,6 +429,7 @@ def _health(grads: Sequence[torch.Tensor | None]) -> str:
 
 
 def _health_of(grad: Any) -> str:
+    """Return the health of one gradient; ``HEALTHY`` if it cannot be read at once, as on an accelerator."""
     if grad is None:
         return MISSING
     grad = private.local(grad)

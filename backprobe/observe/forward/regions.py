@@ -86,6 +86,7 @@ class _Region:
         return recomputed[next(first, len(recomputed)) :]
 
     def _is_unobserved(self, op: RegionOp) -> bool:
+        """Return whether `op` ran in a module, or below one, whose forward was not observed."""
         path = op.where.path if op.where is not None else None
         return path is not None and any(path == one or path.startswith(f"{one}.") for one in self.unobserved)
 
@@ -94,6 +95,7 @@ class Regions:
     """Recorder of the ops of checkpointed regions, which compares the two runs of each."""
 
     def __init__(self, names: Naming, writes: WriteLog, events: Events) -> None:
+        """Start without regions; ops are not observed before the first checkpoint."""
         self._names, self._modules, self._frames = names, names.modules, names.frames
         self.writes, self._events = writes, events
         #: By torch's frame object, or by the node of a reentrant checkpoint.
@@ -113,6 +115,7 @@ class Regions:
         self.known, self._listens = False, False
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Observe every op in this step if it is closely inspected, or if checkpoints were seen before."""
         self._step = step
         self._listen(inspecting or self.known)
 
@@ -153,6 +156,7 @@ class Regions:
         return self._open[-1][0] if self._open and not self._open[-1][1] else None
 
     def _listen(self, wanted: bool) -> None:
+        """Register or remove ``_record`` as a listener of every op."""
         if wanted != self._listens:
             self._listens = wanted
             claimed = self._events.op_claimed
@@ -194,7 +198,8 @@ class Regions:
     def _record(self, op: Op) -> bool:
         """Record an op of a region; return whether it belongs to a recomputation whose nodes no backward will run.
 
-        Values are recorded, too, in closely inspected steps and in the first regions of a line.
+        A listener of ``op_claimed``. Values are recorded, too, in closely inspected steps and in the first regions of a
+        line.
         """
         out = op.out
         mark = private.checkpoint_mark()
@@ -275,7 +280,9 @@ class Regions:
         return None
 
     def _checkpoint(self, frame: Any) -> CodeLocation | None:
-        """Return the user's line that called the checkpoint around `frame`."""
+        """Return the user's line that called the checkpoint around `frame`, which is inside the checkpointed
+        function.
+        """
         while frame is not None and frame.f_code.co_filename != code_objects.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
@@ -354,6 +361,13 @@ class Regions:
         index: int,
         failed: CodeLocation | None,
     ) -> None:
+        """Record the difference between the two runs of a region, or add a backward call to the line's record.
+
+        :param found: kind of difference, op, and how it was in the forward and in the recomputation; ``None`` if
+            unknown.
+        :param raised: the message of torch's error, if this region caused it.
+        :param step, index, failed: of the backward call: its step, its index and its line.
+        """
         known = self._found.get(region.spot)
         if known is not None and (known.raised or not raised):
             if len(known.backwards) < 1000:
@@ -391,7 +405,7 @@ class Regions:
         )
 
     def _writer(self, op: RegionOp, version: str) -> Site | None:
-        """Return the line that changed a parameter of `op` last."""
+        """Return the line that changed a parameter of `op` last, if its version in the recomputation is `version`."""
         for storage, now, _ in op.parameters:
             write = self.writes.first_after(storage, 0, now - 1) if version == f"version {now}" else None
             if write is not None:

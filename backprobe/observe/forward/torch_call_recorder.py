@@ -87,6 +87,10 @@ class Op:
         inspecting: bool = True,
         optimizing: bool = False,
     ) -> None:
+        """Store a call that has returned.
+
+        :param numbers: the node counter before and after the call.
+        """
         self.func, self.args, self.kwargs, self.out = func, args, kwargs or {}, out
         self.before, self.after = numbers
         self.frame, self.inspecting, self.optimizing = frame, inspecting, optimizing
@@ -109,6 +113,11 @@ class TorchCallRecorder(TorchFunctionMode):
     def __init__(
         self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None, owner: object = None
     ) -> None:
+        """Make a recorder for the current thread, without entering the mode.
+
+        :param log: the op log to write to; a new one by default.
+        :param owner: the recording or session that owns this recorder.
+        """
         super().__init__()
         #: Nodes numbered below ``first`` were made before the recorder existed.
         self.frames, self.modules, self.first = frames, modules, _next()
@@ -191,14 +200,17 @@ class TorchCallRecorder(TorchFunctionMode):
         return frame is not None
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer's step begins: ops in it are no part of the forward."""
         self._in_step, self._has_closure = True, False
 
     def closure_step_begins(self, optimizer: torch.optim.Optimizer, closure: object) -> None:
+        """Note the closure that an optimizer's step was given: ops in it are part of the forward."""
         self._has_closure = True
         builtin = code_objects.is_builtin_optimizer(optimizer)
         self._closure = None if builtin else code_objects.code_of(closure)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer's step is over, and go back on the mode stack if the recorder left it for the step."""
         self._in_step = self._has_closure = self.in_builtin_optimizer = False
         self._closure = None
         self.return_to_stack(OPTIMIZER)
@@ -256,11 +268,13 @@ class TorchCallRecorder(TorchFunctionMode):
         private.drop_mode(self)
 
     def mode_query_begins(self, module: torch.nn.Module) -> None:
+        """Leave the mode stack while a module runs that may query function modes and behave differently under one."""
         with private.disable_function_modes():
             self.events.about_to_write.emit()  # writes in the call are not observed
         self.leave_stack_for(QUERY)
 
     def mode_query_ends(self) -> None:
+        """Go back on the mode stack after the call of a module that may query function modes."""
         self.return_to_stack(QUERY)
 
     def hide_from_dynamo(self, hidden: bool) -> None:
@@ -274,6 +288,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     @property
     def is_hidden_from_dynamo(self) -> bool:
+        """Whether the recorder is off the mode stack because Dynamo is active."""
         return bool(self._off_reasons & DYNAMO)
 
     def jit_trace_begins(self) -> None:
@@ -285,22 +300,31 @@ class TorchCallRecorder(TorchFunctionMode):
         self.leave_stack_for(TRACE)
 
     def jit_trace_ends(self) -> None:
+        """Go back on the mode stack after a PyTorch trace."""
         self.return_to_stack(TRACE)
 
     def observing_pauses(self) -> None:
+        """Forget why the recorder is off the mode stack: it does not go back while observing pauses."""
         self._off_reasons = 0
 
     def forward_begins(self) -> None:
+        """Go back on the mode stack if a step or call for which the recorder left it raised."""
         if self._off_reasons:
             self.return_to_stack(OPTIMIZER | QUERY | TRACE)
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Go back on the mode stack if a step or call for which the recorder left it raised."""
         if self._off_reasons:
             self.return_to_stack(OPTIMIZER | QUERY | TRACE)
 
     def __torch_function__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
+        """Run a torch call of the script, log it if it made nodes, and pass it on to the listeners of events about ops.
+
+        Called by torch for each call from Python while the mode is on. Special functions, such as backward calls, go to
+        their handlers; in a trace or compilation, the function is only called. Our errors never reach the script.
+        """
         if _compiling():
             return func(*args, **(kwargs or {}))
         # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
@@ -383,10 +407,13 @@ class TorchCallRecorder(TorchFunctionMode):
 
     @dynamo_passthrough
     def _timed_caller(self, frame: FrameType) -> Caller:
-        """Return a callable that calls a function as ``_place`` does, and measures the time of the call."""
+        """Return a callable that calls a function as if `frame` did, and adds the time of the call to
+        ``_inner_seconds``.
+        """
         call = self._untimed_caller_for(frame)
 
         def timed(func: Function, args: Sequence[object], kwargs: Mapping[str, object] | None) -> object:
+            """Call `func`, and add its time to ``_inner_seconds``: it is the script's time, not ours."""
             begin = _clock()
             try:
                 return call(func, args, kwargs)
@@ -396,7 +423,9 @@ class TorchCallRecorder(TorchFunctionMode):
         return timed
 
     def _inspect(self, op: Op) -> None:
-        """Log the op if it made nodes, and pass it to the listeners that inspect every op."""
+        """Log the op if it made nodes, and pass it to the listeners of ops, unless one claims it for a
+        recomputation.
+        """
         events = self.events
         for listener in events.op_claimed.listeners:
             try:
@@ -421,7 +450,11 @@ class TorchCallRecorder(TorchFunctionMode):
             events.graph_op.emit(op.out, op.before, op.after, op.entry)
 
     def _log_op(self, func: object, after: int, frame: Any) -> Entry:
-        """Log where `frame` called an op that made nodes, and return the entry."""
+        """Log that an op, called by `frame`, made the nodes up to number `after` - 1; return the entry of the log.
+
+        The entry holds the user's innermost line, the function, the running module call, and the library frames in
+        between.
+        """
         self.last = after
         known = self.frames.known
         stack = self.modules.stack
@@ -467,7 +500,11 @@ class TorchCallRecorder(TorchFunctionMode):
         return entry
 
     def _emit_writes(self, kind: Any, func: Function, args: Args, kwargs: Any, seq: int, frame: FrameType) -> None:
-        """Emit an event with the tensors that the op wrote in place, if any."""
+        """Emit ``wrote``, or ``wrote_in_step`` inside an optimizer, with the tensors that an op wrote in place, if any.
+
+        :param kind: how the function writes in place; ``None`` if only ``out=`` is written.
+        :param seq: the node counter after the call.
+        """
         written = targets(kind, args, kwargs) if kind is not None else []
         if kwargs and "out" in kwargs:
             out = kwargs["out"]
@@ -477,11 +514,11 @@ class TorchCallRecorder(TorchFunctionMode):
             event.emit(func, written, seq, frame)
 
     def is_here(self) -> bool:
-        """Return whether this is the recorded thread."""
+        """Return whether the current thread is the one that is recorded."""
         return threading.get_ident() == self.thread
 
     def modes(self) -> tuple[int, int]:
-        """Return the state of the mode stack, for ``unwind``."""
+        """Return the depth of the mode stack and how often ``push`` entered it, for ``unwind``."""
         return private.mode_depth(), self._pushed
 
     def push(self, *_: object) -> None:
@@ -493,7 +530,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self.last = _next()
 
     def pop(self, *_: object) -> None:
-        """Leave the mode after such a node."""
+        """Leave the mode after a node that runs Python; undoes ``push``."""
         if self._pushed and not self._off_reasons & DYNAMO:
             self._pushed -= 1
             self.__exit__(None, None, None)
@@ -529,13 +566,13 @@ class TorchCallRecorder(TorchFunctionMode):
             self.last = now
 
     def log_unobserved_nodes(self) -> None:
-        """Log nodes that were made since the last observed op."""
+        """Log the nodes that were made since the last observed op, if ops are recorded, as made at the current line."""
         now = _next()
         if self.recording and now != self.last:
             self._log_unobserved_nodes(now, _frame(1))
 
     def made_at(self, tensor: torch.Tensor) -> Site | None:
-        """Return the user's line of the op that made `tensor`, which has a node."""
+        """Return the user's line of the op that made `tensor`, which has a node; ``None`` if it is not in the log."""
         return self.made_by_node(tensor.grad_fn)
 
     def made_by_node(self, node: torch.autograd.graph.Node) -> Site | None:

@@ -68,6 +68,11 @@ class ForwardValues:
     """Checks the results of forward ops for NaN and Inf, and finds the op that made the first bad one."""
 
     def __init__(self, names: Naming, own: OwnTime, limit: int = 1000, holds_results: bool = True) -> None:
+        """Start without results.
+
+        :param limit: the most bad results that are kept until ``take_bad``.
+        :param holds_results: passed to ``NonGraphValues``, which checks results of ops that make no node.
+        """
         self._frames, self._leaves, self._own, self._limit = names.frames, names.leaves, own, limit
         #: Whether to check: off while all values are bad anyway.
         self.checking = True
@@ -96,7 +101,7 @@ class ForwardValues:
         self._pending_statistics: list[tuple[object, NonFiniteResult]] = []
 
     def set_checking(self, on: bool) -> None:
-        """Set whether results are checked."""
+        """Set whether results are checked for NaN and Inf; off while all values are bad anyway."""
         self.checking = on
 
     def graph_op(self, out: Any, before: int, after: int, entry: Entry) -> None:
@@ -141,7 +146,7 @@ class ForwardValues:
             self.nongraph.note(func, args, out, frame)
 
     def _record_number_read(self, t: torch.Tensor, frame: FrameType) -> None:
-        """Record that the script read a non-finite number from `t`."""
+        """Record that the script read a non-finite number from `t`, and which op made that value."""
         if t.requires_grad:
             self.flush()
         self.nongraph.number_read(t, frame, self._first_bad() if t.requires_grad else None)
@@ -154,9 +159,11 @@ class ForwardValues:
         return first.origin or first if first is not None else None
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Pass on whether the step is closely inspected to the checks of results outside the graph."""
         self.nongraph.inspecting = inspecting
 
     def observing_pauses(self) -> None:
+        """Forget results outside the graph and the known origins of bad running statistics."""
         self.nongraph.clear()
         self._statistics_origins.clear()
 
@@ -192,10 +199,13 @@ class ForwardValues:
             torch._C._set_grad_enabled(was)
 
     def _is_tolerated(self, entry: Entry) -> bool:
+        """Return whether an op's bad results are ignored: it returned Inf or NaN before in several steps that went
+        well.
+        """
         return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
 
     def flush(self, graph: LiveGraph | None = None, wait: bool = True) -> None:
-        """Check the results that wait.
+        """Check the results that wait for NaN and Inf, and add the bad ones to those that ``take_bad`` returns.
 
         :param graph: holds the nodes of results whose tensors are gone.
         :param wait: wait for accelerators; otherwise results there are measured now and read the next time.
@@ -296,7 +306,11 @@ class ForwardValues:
     def _grouped(
         self, tensors: list[torch.Tensor], entries: list[Entry], places: Iterable[int] | None = None
     ) -> list[_Group]:
-        """Return the `tensors` that can be measured, grouped by shape and dtype."""
+        """Return the `tensors` that can be measured, grouped by shape and dtype, without those of tolerated ops.
+
+        :param entries: the log entry of the op that made each tensor.
+        :param places: the positions to consider; all if ``None``.
+        """
         groups: dict[object, _Group] = {}
         for at in range(len(tensors)) if places is None else places:
             t = tensors[at]
@@ -315,6 +329,14 @@ class ForwardValues:
         return list(groups.values())
 
     def _add_bad_result(self, slot: int, tensor: torch.Tensor, values: BadValues) -> None:
+        """Add a result that was measured as NaN or Inf, with the inputs that its op saved and the origin of the bad
+        value.
+
+        Called by ``Norms`` for each bad tensor.
+
+        :param slot: the position of the result among those being measured.
+        :param values: which bad values the result has.
+        """
         ref, first, after, entry = self._measuring[4 * slot : 4 * slot + 4]
         if len(self._bad_results) < self._limit:
             made = ref()
@@ -407,7 +429,9 @@ class ForwardValues:
         self._graph = None
 
     def _node_of(self, first: int, after: int) -> torch.autograd.graph.Node | None:
-        """Return the last node that the op with these numbers made, if the graph is known."""
+        """Return the last node that the op made which moved the node counter from `first` to `after`, if the graph is
+        known.
+        """
         graph = self._graph
         if graph is None:
             return None
@@ -417,7 +441,7 @@ class ForwardValues:
         return None if at is None else graph.nodes[at]
 
     def _check_op(self, op: Op, entry: Entry) -> None:
-        """Check the result of an op at once, with its inputs."""
+        """Check the result of an op at once for NaN and Inf, and note a bad one with its inputs and its origin."""
         out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
@@ -444,6 +468,7 @@ class ForwardValues:
                 torch._C._set_grad_enabled(was)
 
     def _inputs(self, op: Op) -> tuple[TensorStat, ...]:
+        """Return the statistics of the tensors that an op got, with the names that the script's variables give them."""
         names = tensor_names(self._frames, op.frame)
         inputs = []
         for value in [*op.args, *op.kwargs.values()]:
@@ -453,6 +478,7 @@ class ForwardValues:
         return tuple(inputs)
 
     def unseen(self) -> list[Unseen]:
+        """Return how many results could not be checked, if any."""
         if not self._unchecked:
             return []
         return [
@@ -502,7 +528,9 @@ def _saved_inputs_and_leaves(node: Any, first: int) -> tuple[list[tuple[str, tor
 
 
 def tensor_names(frames: Frames, frame: FrameType | None) -> dict[int, str]:
-    """Return the names that the user's frames give to tensors at this place, by id."""
+    """Return the names of tensors in the variables and modules of the user's frames from `frame` outwards, by tensor
+    id.
+    """
     names: dict[int, str] = {}
     while frame is not None:
         if frames.is_user(frame.f_code):

@@ -85,6 +85,7 @@ class Budget:
     """
 
     def __init__(self, share: float | None, nodes: bool = True) -> None:
+        """Start with nothing spent, and ``FREE_SECONDS`` to spend."""
         self.share, self._records_nodes = share, nodes
         #: The share of the script's time for unrecorded steps; ``None``: no bound.
         self._unrecorded_share = share if nodes or share is not None else SHARE_WITHOUT_BUDGET
@@ -208,7 +209,9 @@ class Budget:
         return self.full_record_cost <= self.share * self._mean_step_s
 
     def wants_record(self) -> bool:
-        """Return whether the next step is to be recorded."""
+        """Return whether the next step is to be recorded: the budget covers its expected cost, or the last record is
+        long ago.
+        """
         if self.share is None or self._steps_since_full_record >= MAX_STEPS_BETWEEN_RECORDED:
             return True
         if self.only_counts_bad_losses:

@@ -65,6 +65,12 @@ class StepWatch:
         start_steps: int = 3,
         share: float | None = None,
     ) -> None:
+        """Start paused, at step 0.
+
+        :param names: names of parameters; ``cost``: charged with our time in each step; ``state``: whether a backward
+            call runs.
+        :param share: the share of the time that sampling parameters may take.
+        """
         self._names, self._events, self._cost, self._start_steps = names, events, cost, start_steps
         self._state, self._may_end_early = state, ends_early
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -126,6 +132,9 @@ class StepWatch:
         self.tracker_hooks: list[StepHooks] = []
 
     def start(self) -> None:
+        """Begin or resume observing: register hooks before and after every optimizer's step, and listen to gradient
+        clipping.
+        """
         self._step_began += _clock() - self._paused_at  # a pause is no part of a step
         self._cost.resume()
         self.is_paused = False
@@ -178,6 +187,7 @@ class StepWatch:
         self._final_position = self._final_position or (self.index, self.has_stepped)
 
     def stop(self) -> None:
+        """Remove the hooks, and finish the running step if anything happened in it. A forked child finishes no step."""
         self.remove()
         if os.getpid() == self._pid and (self.has_stepped or self.call_indices or self._accumulating_calls):
             self.finish()
@@ -208,16 +218,20 @@ class StepWatch:
         self._events.step_finished.emit(step, away, norms_away)
 
     def _can_end_now(self) -> bool:
+        """Return whether a step may end before the next one begins: as configured, and outside of backward calls."""
         return self._may_end_early and not self._state.in_call
 
     def _reset_step(self) -> None:
+        """Clear what is known of the running step, after adding its set of optimizers to the known sets."""
         if self._step_optimizers and len(self._optimizer_sets) < 100:
             self._optimizer_sets.add(frozenset(self._step_optimizers))
         self._step_optimizers.clear()
         self.has_stepped, self.has_fast_path_call, self.call_indices, self._accumulating_calls = False, False, [], 0
 
     def note_clip_norm(self, norm: Any) -> None:
-        """Record the total norm of gradients that ``clip_grad_norm_`` computed."""
+        """Record the total norm of gradients that ``clip_grad_norm_`` computed; on an accelerator, without waiting for
+        it.
+        """
         if not self._is_observed_here():
             return
         found: float | AcceleratorClipNorm | None = None
@@ -350,11 +364,16 @@ class StepWatch:
         return self._memory_cache[1:]
 
     def _is_observed_here(self) -> bool:
+        """Return whether steps are observed in this process and thread."""
         return not self.is_paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _optimizer_pre_hook(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        """Handle the beginning of any optimizer's ``step``: emit the events, note new parameters and sample some.
+
+        In the fast path it does next to nothing, but ends the fast path if the optimizer is not expected in it.
+        """
         if _compiling():  # Dynamo traces this function: return at once, so that nothing breaks the graph or enters it
             return
         if id(optimizer) in self.fast_path_optimizers:
@@ -383,6 +402,9 @@ class StepWatch:
             self._events.own.since(mark)
 
     def _begin_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the optimizer's parameters if they are new, and measure some before the step if it is a step for
+        samples.
+        """
         groups, known = optimizer.param_groups, self.optimizers.see(optimizer)
         sizes = [len(group["params"]) for group in groups]
         new = known.count != sum(sizes)
@@ -398,6 +420,11 @@ class StepWatch:
             self.samples.measure_before_step(parameters, self.samples_accelerators)
 
     def _optimizer_post_hook(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Handle the end of any optimizer's ``step``: emit ``optimizer_ended``, and end the training step if all have
+        stepped.
+
+        If each optimizer ends a fast-path step alone, it only counts that step.
+        """
         if _compiling():
             return
         by, now = id(optimizer), _next_seq()

@@ -111,6 +111,7 @@ class _Buffer:
     history: BufferHistory = field(default_factory=BufferHistory)
 
     def tensor(self) -> Any:
+        """Return the tensor that the module has under this name now; ``None`` if the module or the buffer is gone."""
         module = self.module()
         # Not of the dictionary of buffers: that of a ScriptModule has no ``get``.
         return dict(module._buffers.items()).get(self.name) if module is not None else None
@@ -153,6 +154,7 @@ class _Layer:
 
     @property
     def is_moving(self) -> bool:
+        """Whether the statistics changed in nearly all compared pairs of steps while the layer was frozen."""
         return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.compared_pairs
 
 
@@ -160,6 +162,7 @@ class BufferTracker(Tracker):
     """Tracker that reads the buffers of all models: Note [Looks at buffers]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without buffers, and limit the fast path: it must end where the buffers are to be read again."""
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._buffers: list[_Buffer] = []
         self._layers: list[_Layer] = []
@@ -187,12 +190,15 @@ class BufferTracker(Tracker):
         self._look_after_next_steps(step)
 
     def _look_after_next_steps(self, step: int) -> None:
-        """Look after each of the next steps."""
+        """Have the buffers read after each of the next ``STEPS_AFTER_CHANGE`` steps, at most ``MAX_CHANGES`` times a
+        run.
+        """
         if self._changes_left and step >= self._look_until:
             self._changes_left -= 1
             self._look_until = step + STEPS_AFTER_CHANGE
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
+        """Note the line of the first call of each outermost module and each module with buffers."""
         if module._buffers or not where.path:
             self._was_called = True
             first = self._first_call(module)
@@ -201,13 +207,18 @@ class BufferTracker(Tracker):
                 self._call_count += 1
 
     def _first_call(self, module: nn.Module) -> _FirstCall:
-        """Return the first call of a module, which is filled in when it is called."""
+        """Return the order and line of a module's first call: an entry made now if there is none, and filled in at the
+        call.
+        """
         found = self._first_calls.get(module)
         if found is None:
             found = self._first_calls[module] = _FirstCall()
         return found
 
     def step_ended(self, step: Step) -> None:
+        """Read all buffers after the step if it is due, if layers were just frozen, or if a few elements are not
+        finite.
+        """
         self._last_step = step.index
         frozen = self._frozen_count
         if self._layers:
@@ -220,7 +231,9 @@ class BufferTracker(Tracker):
         self._was_called = False
 
     def _is_suspicious(self) -> bool:
-        """Return whether a few elements of two buffers show that one of the two is not finite any more."""
+        """Return whether a few elements of a running variance or of another buffer, which were finite before, are NaN
+        or Inf.
+        """
         due = self._was_called or self._last_step % UNRECORDED_INTERVAL == 0
         if not due or not self._buffers or capturing():
             return False
@@ -236,6 +249,7 @@ class BufferTracker(Tracker):
         return bool(bad)
 
     def ended(self) -> None:
+        """Read the buffers for the last time, and wait for values that are still on an accelerator."""
         self._check_buffers(max(self._last_step, self._context.steps.index - 1))
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             self._later.flush()
@@ -261,6 +275,7 @@ class BufferTracker(Tracker):
         return 0 if step < first or step % apart < kept else apart - step % apart
 
     def _check_buffers(self, step: int) -> None:
+        """Read all buffers and check all frozen layers after `step`; now and then search for new modules first."""
         if not self._modules.roots or capturing():
             return
         if (
@@ -280,7 +295,7 @@ class BufferTracker(Tracker):
                 self._check_layer(layer, step)
 
     def _find_modules(self) -> None:
-        """Add the modules with buffers that are new."""
+        """Start to read the buffers of modules that were not known yet, in all outermost modules."""
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
@@ -289,6 +304,10 @@ class BufferTracker(Tracker):
                     self._add(root, model, module)
 
     def _add(self, root: RootModule, model: nn.Module, module: nn.Module) -> None:
+        """Start to read the buffers of `module`, and to check its running statistics if it is a normalisation layer.
+
+        :param root: the outermost module `model`, in which the module has its path.
+        """
         self._known_modules[module] = True
         path = root.path_of(module)
         if path is None:
@@ -322,7 +341,10 @@ class BufferTracker(Tracker):
                 one.history.add_write(change)
 
     def _update_histories(self, step: int, values: dict[int, float]) -> None:
-        """Compare all buffers with what they were. `values`: of some, by position, the largest absolute value."""
+        """Compare all buffers with their last comparison, and count the changes in their histories.
+
+        :param values: largest absolute values after `step` of those that were read, by position in ``_buffers``.
+        """
         for ref, count in self._batch_counts:
             module: Any = ref()
             count.compare(module.num_batches_tracked if module is not None else None)
@@ -335,6 +357,7 @@ class BufferTracker(Tracker):
                     self._buffer_by_tensor[tensor] = one
 
     def _history_records(self) -> Iterator[LedgerBuffer]:
+        """Yield records of how buffers changed; buffers of one module with equal histories share one."""
         found: dict[tuple[int, LedgerBuffer], list[str]] = {}
         for one in self._buffers:
             known = one.history
@@ -356,6 +379,10 @@ class BufferTracker(Tracker):
     # NaN and Inf
 
     def _read_buffers(self, step: int) -> None:
+        """Read the largest absolute value of every buffer after `step`, all buffers of a device and dtype at once.
+
+        Values on an accelerator are noted when they arrive. Then update the histories of changes.
+        """
         values: dict[int, float] = {}
         places = {id(one): i for i, one in enumerate(self._buffers)}
         groups: dict[object, list[tuple[_Buffer, torch.Tensor]]] = {}
@@ -377,6 +404,10 @@ class BufferTracker(Tracker):
     # Frozen layers
 
     def _check_layer(self, layer: _Layer, step: int) -> None:
+        """Check after `step` whether a layer is frozen, and if so, whether its running statistics still change.
+
+        Training the layer, or an update of its parameters from outside, starts the count again.
+        """
         module: Any = layer.module()
         if module is None or module.running_mean is None or module.running_var is None:
             return
@@ -409,9 +440,13 @@ class BufferTracker(Tracker):
     # Records
 
     def records(self) -> tuple[BadBuffers | FrozenStatistics | LedgerBuffer, ...]:
+        """Return records of buffers that are not finite, of frozen layers that move, and of the changes of all
+        buffers.
+        """
         return (*self._bad_buffer_records(), *self._frozen_statistics_records(), *self._history_records())
 
     def _bad_buffer_records(self) -> Iterator[BadBuffers]:
+        """Yield one record of all buffers that became NaN or Inf, about the first of them, if there are any."""
         bad = [one for one in self._buffers if one.first_bad_step >= 0]
         if not bad:
             return
@@ -443,9 +478,11 @@ class BufferTracker(Tracker):
         return next((self._frames.site(call.spot) for call in one.calls if call.spot is not None), None)
 
     def _name(self, root: RootModule, path: str) -> str:
+        """Return the name of the module or buffer at `path` in its outermost module, as the user knows it."""
         return self._modules.full_name(root, path)
 
     def _frozen_statistics_records(self) -> Iterator[FrozenStatistics]:
+        """Yield one record of all frozen layers whose running statistics move, if there are any."""
         moving = [
             one for one in self._layers if one.frozen_since >= 0 and one.is_moving and isinstance(one.before, tuple)
         ]
@@ -492,6 +529,7 @@ def _has_bad_sample(one: _Buffer) -> bool:
 
 
 def _note_values(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
+    """Note the largest absolute value of each buffer after `step`."""
     for one, value in zip(buffers, largest, strict=True):
         one.note(step, value)
 

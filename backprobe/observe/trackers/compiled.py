@@ -35,6 +35,9 @@ _RegionKey = tuple[str, tuple[int, ...]]
 
 
 def _region_key(call: private.RegionCall) -> _RegionKey:
+    """Return the region's name and the ids of the parameters among a call's arguments: they tell shared code of layers
+    apart.
+    """
     return call.region.name, tuple(id(a) for a in call.args if isinstance(a, torch.nn.Parameter))
 
 
@@ -42,6 +45,7 @@ class CompiledRegionTracker(Tracker):
     """Tracker that examines compiled regions of a backward call with bad gradients, if the previous call had none."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without regions; compiled graphs are observed from ``observing_begins`` on."""
         self._context, self._names, self._frames = context, context.names, context.names.frames
         self._graphs = private.CompiledGraphs(
             self._note_call,
@@ -81,12 +85,15 @@ class CompiledRegionTracker(Tracker):
         self._norms = RegionNorms(self._op_line_and_module)
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Note whether the step is closely inspected."""
         self._inspecting = inspecting
 
     def observing_begins(self) -> None:
+        """Attach to Dynamo, to get the graphs of compiled regions and their calls."""
         self._graphs.attach()
 
     def observing_pauses(self) -> None:
+        """Forget all region calls, and remove the hooks on their nodes."""
         self._forget_calls_and_hooks()
 
     def step_ended(self, step: Step) -> None:
@@ -99,6 +106,10 @@ class CompiledRegionTracker(Tracker):
         self._calls_at_last_step_end = set(self._region_calls)
 
     def _note_call(self, call: private.RegionCall) -> None:
+        """Keep a call of a compiled region until its graph is freed, and emit ``region_called``.
+
+        A region that was not called before may lose gradients on another path, so paths are examined again.
+        """
         if call.region.name not in self._called_regions:
             self._called_regions.add(call.region.name)
             self._examines_paths = True
@@ -152,6 +163,9 @@ class CompiledRegionTracker(Tracker):
         return self._frames.site_in(node.meta.get("stack_trace") or "")
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Register hooks that keep the gradients which the nodes of compiled regions receive in a recorded backward
+        call.
+        """
         if not self._region_calls:
             return
         for node in running.graph.nodes:
@@ -159,7 +173,7 @@ class CompiledRegionTracker(Tracker):
                 self._handles.append(node.register_prehook(self._make_gradient_hook(id(node))))
 
     def _make_gradient_hook(self, node: int) -> Callable[[object], None]:
-        """Return a pre-hook that stores the gradients which `node` receives."""
+        """Return a pre-hook that stores the gradients which the node with the id `node` receives."""
 
         def hook(grads: object) -> None:
             self._grad_outputs[node] = grads
@@ -167,10 +181,12 @@ class CompiledRegionTracker(Tracker):
         return hook
 
     def backward_detaching(self, running: ActiveBackward) -> None:
+        """Remove the hooks from the nodes of compiled regions."""
         while self._handles:
             self._handles.pop().remove()
 
     def _forget_calls_and_hooks(self) -> None:
+        """Forget all region calls and the gradients of their nodes, and remove the hooks."""
         self._region_calls.clear()
         self._regions_with_dropped_calls.clear()
         self._grad_outputs.clear()
@@ -178,6 +194,11 @@ class CompiledRegionTracker(Tracker):
             self._handles.pop().remove()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Examine the compiled regions of a recorded call: for the origin of bad values, lost gradient paths, and
+        norms.
+
+        The region calls are forgotten afterwards, unless the call retains its graph.
+        """
         try:
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
             self._bad_calls_in_a_row = self._bad_calls_in_a_row + 1 if bad else 0
@@ -236,7 +257,9 @@ class CompiledRegionTracker(Tracker):
         return private.name_of(node), self._site(node), self._module_path(call.region, call.args, node)
 
     def _find_origin_by_reexecution(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
-        """Execute the regions of a bad call again, and return the first op that made finite values non-finite."""
+        """Execute the regions of a bad call again, and return the first op that made finite values non-finite; ``None``
+        if none is found.
+        """
         if not self._region_calls:
             return None
         forward = any(root.bad for root in recorded.roots)
@@ -272,7 +295,10 @@ class CompiledRegionTracker(Tracker):
         ]
 
     def _output_gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
-        """Return the gradients that the outputs of a region call received; ``None`` if they are unknown."""
+        """Return the gradient that each output of a region call received, ``None`` for outputs without a node.
+
+        Returns ``None`` if the gradients were not observed.
+        """
         grad_outputs = self._grad_outputs.get(id(running.graph.nodes[node]))
         return None if grad_outputs is None else [grad_outputs[m[1]] if m is not None else None for m in call.outputs]
 
@@ -319,6 +345,10 @@ class CompiledRegionTracker(Tracker):
                 self._found.append(Inside(running.index, i, *details, sure=not call.region.draws))
 
     def _record_lost_paths(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
+        """Record the ops of a region that cut gradient paths, by op and line.
+
+        :param lost: the cuts that were found; `names`: the parameters' names by their position among the inputs.
+        """
         for one in sorted(lost, key=lambda one: not one.has_arrived):
             site = self._site(one.node)
             if site is not None:
@@ -330,6 +360,7 @@ class CompiledRegionTracker(Tracker):
     def _module_path(
         self, region: private.CompiledGraph, args: Sequence[Any], node: torch.fx.Node | None
     ) -> str | None:
+        """Return the path of the module that called the op of an FX `node`, if the graph tells it."""
         return private.module_in(region, args, node, self._names.of)
 
     def _infer_origins_from_graphs(self, running: ActiveBackward) -> list[Inside]:
@@ -343,6 +374,7 @@ class CompiledRegionTracker(Tracker):
         return found
 
     def unseen(self) -> tuple[Unseen, ...]:
+        """Return counts of compiled steps, backward calls and regions that could not be observed."""
         found = []
         if self._compiled_step_count:
             note = "torch calls no hooks of optimizers there: what they change is not measured"
@@ -359,6 +391,7 @@ class CompiledRegionTracker(Tracker):
         return tuple(found)
 
     def records(self) -> tuple[object, ...]:
+        """Return all that was found about compiled regions."""
         given = (GivenToCompiled(tuple(self._region_parameters)),) if self._region_parameters else ()
         return (
             *self._found,

@@ -58,12 +58,14 @@ class _KeptCalls:
     """
 
     def __init__(self) -> None:
+        """Start without calls."""
         self.calls, self.reach = 0, 0.0
         self._first_calls: list[_Sample] = []
         self._call_with_largest_input: _Sample | None = None
         self._last_kept_call: _Sample | None = None
 
     def offer(self, args: list[object], sample: Callable[[], _Sample]) -> None:
+        """Count a call with the inputs `args`, and keep what `sample` returns if it is one of the calls to keep."""
         self.calls += 1
         reach = _largest_magnitude(args)
         farther, self.reach = reach > RANGE_GROWTH * self.reach, max(self.reach, reach)
@@ -76,6 +78,7 @@ class _KeptCalls:
 
     @property
     def all(self) -> list[_Sample]:
+        """The kept calls, the first ones first."""
         return [
             *self._first_calls,
             *(one for one in (self._call_with_largest_input, self._last_kept_call) if one is not None),
@@ -90,6 +93,7 @@ def _largest_magnitude(args: list[Any]) -> float:
 
 
 def _is_read(value: object) -> bool:
+    """Return whether `value` is a tensor whose values can be read."""
     return (
         private.is_plain(value)
         and is_measurable(value)
@@ -103,9 +107,11 @@ class CustomFunctionCheck(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether the check was requested by ``--check functions``."""
         return "functions" in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without calls; the profile function is set when observing begins."""
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._samples: dict[tuple[object, Any], _KeptCalls] = {}
         #: By function: the pairs of places at which it was applied twice before a backward, each with both calls; and
@@ -119,6 +125,7 @@ class CustomFunctionCheck(Tracker):
         context.restorers.append(self._stop_profiling)
 
     def observing_begins(self) -> None:
+        """Set the profile function, unless the script has one."""
         if sys.getprofile() is None:
             sys.setprofile(self._profile_event)
             self._is_profiling = True
@@ -126,11 +133,16 @@ class CustomFunctionCheck(Tracker):
             self._skipped.append("a profiler is running, so custom functions were not seen")
 
     def _stop_profiling(self) -> None:
+        """Remove our profile function, if it is set."""
         if self._is_profiling:
             sys.setprofile(None)
             self._is_profiling = False
 
     def _profile_event(self, frame: FrameType, event: str, arg: object) -> None:
+        """Keep the inputs if a custom function's ``forward`` or ``setup_context`` is called, and count backward calls.
+
+        The profile function that Python calls for every call and return. Errors do not reach the script.
+        """
         code = frame.f_code
         if event != "call" or code.co_name not in ("forward", "setup_context"):
             if code is code_objects.ENGINE_CALL:
@@ -155,6 +167,7 @@ class CustomFunctionCheck(Tracker):
             known = self._samples[function, spot] = _KeptCalls()
 
         def sample() -> _Sample:
+            """Return a copy of the call: its inputs, cloned, its line and the running module call."""
             with torch.no_grad():
                 kept = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
             stack = self._modules.stack
@@ -221,12 +234,19 @@ class CustomFunctionCheck(Tracker):
         return []
 
     def records(self) -> tuple[FunctionChecked, ...]:
+        """Return a record of each custom function whose backward is wrong."""
         return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
+        """Return the functions that could not be checked, and why."""
         return [Unseen("custom function", 1, f"not checked: {reason}") for reason in self._skipped]
 
     def _check(self, sample: _Sample, second_order: bool) -> FunctionChecked | None:
+        """Compare the backward of a kept call with finite differences, in float64 or else in float32.
+
+        :param second_order: check the second derivative, too.
+        :returns: a record of the first mismatch; ``None`` if there is none, or if the function cannot be called again.
+        """
         name = sample.function.__name__
         for dtype in (torch.float64, torch.float32):
             try:
@@ -252,6 +272,7 @@ class CustomFunctionCheck(Tracker):
 
 
 def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]:
+    """Return a call's arguments with float tensors in `dtype`, and the positions of those that need a gradient."""
     args: list[Any] = []
     inputs = []
     for i, a in enumerate(sample.args):
@@ -264,7 +285,10 @@ def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]
 
 
 def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[torch.Tensor]]:
-    """Call the function on fresh leaves; return the leaves, and the floating-point outputs that require grad."""
+    """Call the function of `sample` on `args`, with fresh leaves at the positions `inputs`.
+
+    :returns: the leaves, and the floating-point outputs that require grad.
+    """
     fresh = [a.detach().clone().requires_grad_() if i in inputs else a for i, a in enumerate(args)]
     out = sample.function.apply(*[f * 1 if i in inputs else f for i, f in enumerate(fresh)])
     outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
@@ -274,10 +298,15 @@ def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any]
 def _compare_derivatives(
     sample: _Sample, dtype: torch.dtype, second: bool = False
 ) -> tuple[str, int, float, float, str] | None:
-    """Return the first mismatch: (what was checked, index of the input, analytic value, numeric value, reason)."""
+    """Compare a call's backward, or its second derivative, with central differences in random directions.
+
+    :returns: the first mismatch: (what was checked, index of the input, analytic value, numeric value, reason);
+        ``None`` if there is none, or if the function is random.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def random(like: torch.Tensor) -> torch.Tensor:
+        """Return normal random numbers of the shape, dtype and device of `like`, from a generator of our own."""
         return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype).to(like.device)
 
     args, inputs = _prepare(sample, dtype)
@@ -291,6 +320,9 @@ def _compare_derivatives(
     weights = [random(x) for x in leaves]
 
     def value(moved: list[object]) -> torch.Tensor | int:
+        """Return the number to differentiate, at the arguments `moved`: v . f, or with `second` the gradient's weighted
+        sum.
+        """
         xs, ys = _run(sample, moved, inputs)
         if not second:
             return sum((w * y.detach()).sum() for w, y in zip(v, ys, strict=True))
@@ -326,9 +358,10 @@ def _compare_derivatives(
 
 
 def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[int, float, float] | None:
-    """Return the index of an input of `first` whose gradient changes if `second` is applied before the backward.
+    """Compare the gradient of `first` alone with its gradient if `second` is applied before the backward.
 
-    The changed element of the gradient is returned, too, and its value without the second call.
+    :returns: the index of the input whose gradient differs most visibly, the changed element, and its value without the
+        second call; ``None`` if no gradient changes.
     """
     args, inputs = _prepare(first, dtype)
     others, other_inputs = _prepare(second, dtype)
@@ -336,6 +369,9 @@ def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[
         return None
 
     def gradients(both: bool) -> tuple[list[torch.Tensor], Any]:
+        """Return the outputs of the first call, and its gradients; `both`: the second call is applied before the
+        backward.
+        """
         leaves, outs = _run(first, args, inputs)
         more = _run(second, others, other_inputs) if both else ([], [])
         given = [torch.ones_like(o) for o in (*outs, *more[1])]
@@ -365,6 +401,7 @@ def _compare_layouts(
     """
 
     def gradients(given: list[object]) -> Any:
+        """Return the gradients of the inputs for the output gradients `given`."""
         leaves, outs = _run(sample, args, inputs)
         return torch.autograd.grad(outs, leaves, given, allow_unused=True)
 
@@ -385,10 +422,12 @@ def _compare_layouts(
 
 
 def _as_every_second_element(x: torch.Tensor) -> torch.Tensor:
+    """Return the values of `x` as a strided view with other elements in between."""
     return torch.stack([x, torch.full_like(x, 7.0)], -1).flatten(-2)[..., ::2] if x.dim() else x
 
 
 def _as_slice_of_wider(x: torch.Tensor) -> torch.Tensor:
+    """Return the values of `x` as a slice of a tensor with twice as many columns."""
     return torch.cat([x, torch.full_like(x, 7.0)], -1)[..., : x.shape[-1]] if x.dim() else x
 
 
@@ -409,7 +448,11 @@ def _describe_error(
     v: list[torch.Tensor],
     pairs: list[tuple[float, float]],
 ) -> str:
-    """Return a description of the error, if it follows a known pattern; otherwise an empty string."""
+    """Return a description of how the backward is wrong, if it follows a known pattern; otherwise an empty string.
+
+    :param at: the position among `inputs` of the input with the wrong gradient.
+    :param v: the gradients of the outputs; `pairs`: analytic and numeric derivative in each direction.
+    """
     leaves, outs = _run(sample, args, inputs)
     once = torch.autograd.grad(outs, leaves, v, allow_unused=True)[at]
     leaves, outs = _run(sample, args, inputs)

@@ -100,6 +100,9 @@ class _OptimizerLedger:
     remeasurements_left: int = MAX_STEPS_MEASURED_AGAIN
 
     def close(self) -> None:
+        """End the running period of every account without counting it: the optimizer's steps are not observed for
+        now.
+        """
         if self.is_open:
             self.is_open = self.is_measured = False
             for account in self.accounts:
@@ -110,6 +113,9 @@ class LedgerTracker(Tracker):
     """Tracker that accounts for the gradients and weights of each optimizer's parameters, in some of the steps."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without ledgers; ``_note_clipping`` is attached to gradient clipping only while the session
+        observes.
+        """
         self._context, self._frames = context, context.frames
         self._observed_steps = ObservedSteps(context)
         self._ledgers: dict[int, _OptimizerLedger] = {}
@@ -128,14 +134,20 @@ class LedgerTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Start listening to calls of gradient clipping, and remember the thread: only its calls are noted."""
         self._thread = threading.get_ident()
         gradient_clipping.listen_to_calls(self._listener)
 
     def observing_pauses(self) -> None:
+        """Stop listening to calls of gradient clipping; may be called twice."""
         gradient_clipping.unlisten_to_calls(self._listener)
 
     def _note_clipping(self, call: ClipCall) -> None:
-        """Note the norms of a call that clips gradients of open accounts."""
+        """Note the norms of a call that clips gradients of parameters in open accounts; ignore it if steps are not
+        observed.
+
+        Called by the gradient clipping functions. Errors are counted and do not reach the script.
+        """
         steps = self._context.steps
         if (
             steps.fast_path_left
@@ -161,23 +173,30 @@ class LedgerTracker(Tracker):
     # Looks
 
     def _open_ledgers(self) -> list[_OptimizerLedger]:
+        """Return the ledgers whose accounts are open; first close all of them if the running step is not observed."""
         if not self._observed_steps.is_observed:
             self._close_all()
         return [ledger for ledger in self._ledgers.values() if ledger.is_open]
 
     def _close_all(self) -> None:
+        """Drop all unfinished periods: close every ledger and forget the norms of clipped gradients."""
         self._clipped_norms.clear()
         for ledger in self._ledgers.values():
             ledger.close()
 
     def _open_accounts(self, ledger: _OptimizerLedger) -> Iterator[tuple[Account, torch.Tensor]]:
+        """Yield each account of `ledger` in which a period is running, with its parameter, if that is still alive."""
         for account in ledger.accounts:
             parameter = account.ref()
             if parameter is not None and account.events is not None:
                 yield account, parameter
 
     def _compare_accounts(self, ledgers: Iterable[_OptimizerLedger], at_backward: bool) -> None:
-        """Compare the gradients and weights of all open accounts with the last look, and add events for changes."""
+        """Compare the gradients and weights of all open accounts with the last comparison, and add events for changes.
+
+        Called before a backward call (`at_backward`) and before an optimizer's step. Lines that read a gradient which
+        was cleared unused are kept in ``reads_in_vain``; the changes observed since the last comparison are used up.
+        """
         in_step = at_backward and self._context.steps.is_stepping  # a closure calls the backward
         for ledger in ledgers:
             cleared = False
@@ -195,6 +214,12 @@ class LedgerTracker(Tracker):
         self._weight_writes.clear()
 
     def _compare_weights(self, ledger: _OptimizerLedger, in_step: bool, at_backward: bool) -> None:
+        """Add events for weights of `ledger` that changed since the last comparison, with the lines that wrote to them.
+
+        :param in_step: the optimizer is stepping, and its closure calls the backward.
+        :param at_backward: a backward call begins; otherwise the optimizer is about to step, and the norms are kept to
+            tell whether the step moves the weights.
+        """
         for account, parameter, value in self._accounts_with_norms(ledger):
             if account.compare_weight(parameter, value, in_step):
                 account.add_causes(self._weight_writes.get(id(parameter), ()))
@@ -204,7 +229,9 @@ class LedgerTracker(Tracker):
                 account.first_weight_norm = value
 
     def _accounts_with_norms(self, ledger: _OptimizerLedger) -> list[tuple[Account, torch.Tensor, float | None]]:
-        """Return the accounts that are open, their parameters, and the norms of the weights to compare."""
+        """Return each open account with its parameter and the norm of its weight; ``None`` if the weight is not
+        sampled.
+        """
         open_accounts = list(self._open_accounts(ledger))
         norms = iter(sample_norms([parameter for account, parameter in open_accounts if account.is_sampled]))
         return [(a, p, next(norms) if a.is_sampled else None) for a, p in open_accounts]
@@ -218,19 +245,25 @@ class LedgerTracker(Tracker):
     # Events of backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Compare all accounts before an outermost recorded backward call that accumulates gradients."""
         if running.inside is None and running.kind != "autograd.grad":
             self._before_backward()
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        """Compare all accounts before a backward call that is not recorded."""
         self._before_backward()
 
     def _before_backward(self) -> None:
+        """Note what happened to gradients and weights since the last comparison, before a backward call changes
+        gradients.
+        """
         ledgers = self._open_ledgers()
         if ledgers:
             with private.measuring():
                 self._compare_accounts(ledgers, True)
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which parameters the recorded outermost call gave a gradient; drop the running periods if it raised."""
         if running.inside is not None or running.kind == "autograd.grad":
             return
         if recorded.raised is not None:
@@ -239,19 +272,28 @@ class LedgerTracker(Tracker):
             self._after_backward(running.spot, recorded=True)
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which parameters got a gradient from a call whose forward was not recorded."""
         if running.kind != "autograd.grad":
             self._after_backward(running.spot)
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
+        """Note which parameters got a gradient from a call that was not recorded."""
         self._after_backward(spot)
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        """Drop the running periods: calls of the fast path were not observed."""
         self._close_all()
 
     def call_failed(self, what: str) -> None:
+        """Drop the running periods: it is unknown which gradients the failed call changed."""
         self._close_all()
 
     def _after_backward(self, spot: CodeLocation | None, recorded: bool = False) -> None:
+        """Add an event to each open account whose gradient a backward call changed.
+
+        :param spot: the line of the call.
+        :param recorded: the step is recorded, so that later writes to these gradients and weights can be recognised.
+        """
         ledgers = self._open_ledgers()
         if not ledgers:
             return
@@ -295,6 +337,9 @@ class LedgerTracker(Tracker):
             changes.setdefault(number, set()).add(change)
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        """Note the line that replaces a gradient (`put`), or the user's line that reads a gradient of an open
+        account.
+        """
         if put and self._weight_ids:
             self._note_change(self._gradient_changes, id(value), frame, "")
         elif value is not None and value in self._gradients and self._frames.is_user(frame.f_code):
@@ -304,10 +349,12 @@ class LedgerTracker(Tracker):
                     ledger.reads.add(spot)
 
     def grad_cleared(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that sets the gradient of a parameter in an open account to ``None``."""
         if id(tensor) in self._weight_ids:
             self._note_change(self._gradient_changes, id(tensor), frame, "")
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note the line and the function that wrote in place to gradients or weights of open accounts."""
         name = getattr(func, "__name__", "")
         for tensor in written if self._weight_ids else ():
             if tensor in self._gradients:
@@ -316,7 +363,9 @@ class LedgerTracker(Tracker):
                 self._note_change(self._weight_writes, number, frame, name)
 
     def _weight_id(self, tensor: torch.Tensor) -> int | None:
-        """Return the id of the weight whose memory `tensor` has; ``None`` for none."""
+        """Return the id of the weight whose memory `tensor` shares, such as a view or ``.data`` of it; ``None`` for
+        none.
+        """
         known = self._weight_ids.get(id(tensor))
         if known is not None or not private.is_plain(tensor) or tensor.layout is not torch.strided:
             return known
@@ -327,12 +376,16 @@ class LedgerTracker(Tracker):
             return None
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that assigns to ``.data`` of a weight in an open account."""
         if id(tensor) in self._weight_ids:
             self._note_change(self._weight_writes, id(tensor), frame, "assignment to .data")
 
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Compare the optimizer's accounts before its step, and begin to measure the changes of the chosen
+        parameters.
+        """
         ledger = self._ledger_of(optimizer)
         if ledger is not None and ledger.is_open and self._observed_steps.is_observed:
             with private.measuring():
@@ -367,6 +420,10 @@ class LedgerTracker(Tracker):
         return list(dict.fromkeys([*again, *turn]))
 
     def _ledger_of(self, optimizer: torch.optim.Optimizer) -> _OptimizerLedger | None:
+        """Return the ledger of an optimizer, made at its first step; ``None`` after ``MAX_OPTIMIZERS``.
+
+        A ledger of a freed optimizer with the same id is set aside and stays in the records.
+        """
         ledger = self._ledgers.get(id(optimizer))
         if ledger is None or ledger.ref() is not optimizer:
             count = len(self._ledgers) + len(self._ended_ledgers)
@@ -380,6 +437,11 @@ class LedgerTracker(Tracker):
         return ledger
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """End the period of the optimizer's parameters after its step, tell other optimizers' accounts, and begin the
+        next.
+
+        If the step is not observed, close the ledger instead.
+        """
         ledger = self._ledger_of(optimizer)
         if ledger is None:
             return
@@ -396,6 +458,9 @@ class LedgerTracker(Tracker):
             self._begin_periods(ledger, optimizer)
 
     def _finish_measurement(self, ledger: _OptimizerLedger) -> dict[Account, MeasuredChange]:
+        """Measure how the step changed the chosen parameters; store the changes in their accounts and return them by
+        account.
+        """
         changes, ledger.changes = ledger.changes, None
         found = changes.measure(self._context.steps.index) if changes is not None else {}
         for account, measured in found.items():
@@ -403,6 +468,10 @@ class LedgerTracker(Tracker):
         return found
 
     def _end_periods(self, ledger: _OptimizerLedger, changes: Mapping[Account, MeasuredChange]) -> None:
+        """End the period of each open account: count its sequence of events, and whether the step moved the weight.
+
+        :param changes: by account, the changes that were measured in this step; they help to explain an unmoved weight.
+        """
         if not ledger.is_open:
             return
         ledger.periods += 1
@@ -437,7 +506,9 @@ class LedgerTracker(Tracker):
                 known |= account.causes.get(i, set())
 
     def _periods_of(self, ledger: _OptimizerLedger, sequence: _Sequence, account: Account) -> _PeriodCounts | None:
-        """Return the entry of a parameter for a sequence of events; ``None`` if it would be one too many."""
+        """Return the counts of an account's periods with this sequence of events, made if needed; ``None`` after
+        ``MAX_ENTRIES`` entries.
+        """
         known = ledger.periods_by_sequence.get(sequence, {}).get(account)
         if known is None and self._entry_count < MAX_ENTRIES:
             self._entry_count += 1
@@ -445,6 +516,7 @@ class LedgerTracker(Tracker):
         return known
 
     def _add_use_event(self, account: Account) -> None:
+        """Add the event that says how the step used the gradient: none, zero, used before, or new."""
         if account.grad is None:
             account.add_event(events.SKIPPED)
         elif account.is_zero:
@@ -507,6 +579,9 @@ class LedgerTracker(Tracker):
     # What is known
 
     def records(self) -> tuple[object, ...]:
+        """Return, for each optimizer that stepped in observed steps, its record, its rows of events, and measured
+        changes.
+        """
         found: list[object] = []
         for ledger in (*self._ended_ledgers, *self._ledgers.values()):
             if ledger.periods:
@@ -516,6 +591,9 @@ class LedgerTracker(Tracker):
         return tuple(found)
 
     def _optimizer_record(self, ledger: _OptimizerLedger) -> LedgerOptimizer:
+        """Return the record of an optimizer: its lines, its numbers of parameters and periods, and reads of cleared
+        gradients.
+        """
         site = self._frames.site
         made = site(ledger.seen.spot) if ledger.seen is not None else None
         reads = tuple(sorted({one for spot in ledger.reads_in_vain if (one := site(spot)) is not None}, key=_line_key))
@@ -523,6 +601,9 @@ class LedgerTracker(Tracker):
         return LedgerOptimizer(ledger.number, ledger.name, made, site(ledger.spot), *numbers)
 
     def _row_records(self, ledger: _OptimizerLedger) -> Iterator[LedgerRow]:
+        """Yield one row per sequence of events and group of parameters whose counts, dtype and freezing lines are
+        equal.
+        """
         site, name = self._frames.site, self._context.names.leaves.name
         casts = {
             account.dtype: self._casts_to(account.dtype)
@@ -547,6 +628,7 @@ class LedgerTracker(Tracker):
                 yield LedgerRow(tuple(names), ledger.number, event_records, *numbers)
 
     def _change_records(self, ledger: _OptimizerLedger) -> Iterator[LedgerChanges]:
+        """Yield the measured changes of each parameter of an optimizer that has any."""
         name = self._context.names.leaves.name
         for account in ledger.accounts:
             if account.changes:
@@ -558,6 +640,10 @@ class LedgerTracker(Tracker):
         return tuple(module_casts(self._frames, casts)) if casts is not None else ()
 
     def _event_records(self, sequence: _Sequence, lines: list[set[Change]]) -> tuple[LedgerEvent, ...]:
+        """Return the events of a sequence as records; an event has a line or a call only if exactly one was observed.
+
+        :param lines: for each event, the changes (line and call) that caused it.
+        """
         event_records = []
         for ((what, spot, optimizers), times), known in zip(sequence[0], lines, strict=True):
             sites = {self._frames.site(one) for one, _ in known}
@@ -574,8 +660,10 @@ def _ids_without_positive_rate(optimizer: torch.optim.Optimizer | None) -> set[i
 
 
 def _is_positive(rate: Any) -> bool:
+    """Return whether a learning rate, a number or a tensor on the CPU, is known to be above zero."""
     return (isinstance(rate, float | int) or (private.is_plain(rate) and rate.is_cpu)) and bool(rate > 0)
 
 
 def _line_key(site: Site) -> tuple[str, int]:
+    """Return the key by which sites are sorted: file and line."""
     return site.file, site.line

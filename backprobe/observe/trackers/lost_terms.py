@@ -88,7 +88,7 @@ class _GraphExit:
     reborn: bool = False
 
     def through(self, spot: CodeLocation | None) -> _GraphExit:
-        """Return the same with one more place."""
+        """Return the same exit with one more place that the value passed, up to ``MAX_PLACES``."""
         if spot in self.spots or len(self.spots) >= MAX_PLACES:
             return self
         return replace(self, spots=(*self.spots, spot))
@@ -145,6 +145,7 @@ class LostTerms(Tracker):
     """Tracker of terms of losses without a graph: Note [Terms of a loss]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without values and terms."""
         self._context, self._frames = context, context.frames
         self._step = _Step()
         self._found: dict[Any, _Found] = {}
@@ -155,14 +156,19 @@ class LostTerms(Tracker):
         self._later = Later()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the values and terms of the last step."""
         self._step, self._pending = _Step(), []
 
     def observing_pauses(self) -> None:
+        """Forget the values and terms of the running step."""
         self._step, self._pending = _Step(), []
 
     # Values that leave the graph
 
     def op_inspected(self, op: Op) -> None:
+        """Follow a value that an op takes out of the graph, into a tensor or a Python number, and note ops that make
+        scalars.
+        """
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return
         tensors = op.tensors()
@@ -191,10 +197,12 @@ class LostTerms(Tracker):
                 self._note_term(op, name, tensors, cut)
 
     def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
+        """Note that ``tensor.data`` of a tensor with a graph was read: its value has left the graph."""
         if tensor.requires_grad and private.is_dense(tensor):
             self._note_lost(out, self._new_cut("data", [tensor], frame))
 
     def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
+        """Note that a tensor's value went to NumPy, with the array's address and the user's function that made it."""
         if not private.is_dense(tensor):
             return
         cut = self._find_cut(func, [tensor], frame)
@@ -213,7 +221,7 @@ class LostTerms(Tracker):
             self._step.reborn.put(tensor, replace(cut, reborn=True).through(self._frames.spot_of_op(frame)))
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
-        """Note that the script uses the gradient of such a value."""
+        """Note that the script reads or sets the gradient of a value that requires one again: that use is intended."""
         for tensor, cut in self._step.reborn.items():
             if tensor.grad is value:
                 self._spots_with_used_gradient.add(cut.spots)
@@ -231,7 +239,9 @@ class LostTerms(Tracker):
                 self._note_lost(grad, cut)
 
     def _find_cut(self, func: object, tensors: Iterable[torch.Tensor], frame: FrameType) -> _GraphExit | None:
-        """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
+        """Return where the values of `tensors` leave the graph: in this call of `func`, or earlier; ``None`` if they
+        never had a graph.
+        """
         sources, earlier = [], None
         for t in tensors:
             known = self._step.lost.get(t)
@@ -249,6 +259,10 @@ class LostTerms(Tracker):
         return self._new_cut(op_name(func), sources, frame) if sources else None
 
     def _new_cut(self, name: str, sources: Iterable[object], frame: FrameType) -> _GraphExit:
+        """Return the exit of values from the graph in an op called by `frame`, with the leaves near its `sources`.
+
+        :param name: how the value leaves the graph, unless gradient mode is off.
+        """
         leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         for t in sources:
             leaves.update(nearest_leaves(t, MAX_PARAMETERS, MAX_NODES))
@@ -257,6 +271,7 @@ class LostTerms(Tracker):
         return _GraphExit(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
 
     def _note_lost(self, tensor: torch.Tensor, cut: _GraphExit | None) -> None:
+        """Follow `tensor`, whose value left the graph at `cut`; stop following it if that is ``None``."""
         if cut is None:
             self._step.lost.drop(tensor)
         else:
@@ -265,6 +280,10 @@ class LostTerms(Tracker):
     # Values in Python
 
     def _note_numbers(self, out: object, cut: _GraphExit | None, spot: CodeLocation | None) -> None:
+        """Note the Python numbers that an op returned, and the sum of the numbers read at this line.
+
+        :param cut: where their values left the graph; ``None`` if they never had one.
+        """
         for number in [out] if type(out) is float else _numbers_in(out):
             if cut is not None and len(self._step.read) < MAX_FOLLOWED:
                 self._step.read[number] = cut
@@ -361,6 +380,7 @@ class LostTerms(Tracker):
             self._check_root(term)
 
     def _check_root(self, root: _Term) -> None:
+        """Note the terms without a graph of a backward call's root, if other terms have one."""
         with_graph, without, numbers = _terms_of(root)
         if not with_graph:
             return
@@ -390,6 +410,11 @@ class LostTerms(Tracker):
         return found
 
     def _note_found(self, cut: _GraphExit, added: CodeLocation | None, names: set[str]) -> None:
+        """Note a term without a graph, until the next optimizer step shows whether it depends on trained parameters.
+
+        :param added: the line that adds it to the loss.
+        :param names: variables, one of which must be in that statement.
+        """
         key = added, cut.how, cut.spots
         known = self._found.get(key)
         if known is None:
@@ -401,7 +426,9 @@ class LostTerms(Tracker):
         self._pending.append(known)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keep the terms that depend on a parameter of an optimizer that has just stepped."""
+        """Mark the terms found since the last optimizer step that depend on a parameter of the optimizer which just
+        stepped.
+        """
         if not self._pending:
             return
         held = ids_held_by(optimizer)
@@ -410,6 +437,7 @@ class LostTerms(Tracker):
             found.trained |= any(id(leaf) in held for leaf in leaves if leaf is not None)
 
     def records(self) -> tuple[LostTerm, ...]:
+        """Return a record of each lost term that depends on trained parameters and does not look intended."""
         names, site = self._context.names.leaves, self._frames.site
         found = []
         for one in self._found.values():
@@ -506,6 +534,7 @@ def _numbers_in(value: Any) -> list[float]:
 
 
 def _unless_stepwise(cut: _GraphExit) -> _GraphExit | None:
+    """Return `cut`, or ``None`` if the value passed through an operation without a derivative."""
     return None if cut.stepwise else cut
 
 

@@ -135,6 +135,9 @@ class PutBackWeightsTracker(Tracker):
     """Tracker of weights that are replaced between two steps of their optimizer (Note [Weights put back])."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without optimizers; register hooks around their steps, and limit the fast path before expected
+        replacements.
+        """
         self._context, self._frames = context, context.frames
         self._followed: dict[int, _FollowedOptimizer] = {}
         self._past_optimizers: list[_FollowedOptimizer] = []
@@ -151,21 +154,31 @@ class PutBackWeightsTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Attach the hooks around optimizer steps, and listen to state dicts that are taken and loaded."""
         self._thread = threading.get_ident()
         state_dicts.listen(self)
         self._hooks.attach()
 
     def observing_pauses(self) -> None:
+        """Stop listening to state dicts, and forget the weights after the last step: what happens from now on is not
+        observed.
+        """
         state_dicts.unlisten(self)
         for one in self._all_followed():  # what happens while observing pauses is not known
             one.after = [None] * len(one.samples)
 
     def _all_followed(self) -> list[_FollowedOptimizer]:
+        """Return all optimizers that are or were followed."""
         return [*self._past_optimizers, *self._followed.values()]
 
     # Steps of optimizers: in fast-path steps, too
 
     def _before_step(self, optimizer: object) -> None:
+        """Compare the first sample of the weights with its values after the last step; note a replacement if they
+        differ.
+
+        Called before each step of any optimizer, also in the fast path; a new optimizer is followed from now on.
+        """
         one = self._followed.get(id(optimizer))
         if one is None or one.ref() is not optimizer:
             with private.measuring():
@@ -176,6 +189,7 @@ class PutBackWeightsTracker(Tracker):
                     self._note_replacement(one, optimizer, sys._getframe(1))
 
     def _after_step(self, optimizer: object) -> None:
+        """Read the samples of the weights after an optimizer's step, and forget lines that wrote before it."""
         self._step_count += 1
         one = self._followed.get(id(optimizer))
         if one is None or one.is_over or one.ref() is not optimizer:
@@ -264,6 +278,7 @@ class PutBackWeightsTracker(Tracker):
             self._expected_step = step + lost
 
     def _remember_state(self, one: _FollowedOptimizer, values: _Values, step: int) -> None:
+        """Remember before which step the weights had these `values` first, for at most ``MAX_STATES`` values."""
         if len(one.states) < MAX_STATES:
             one.states.setdefault(values, step)
 
@@ -280,6 +295,11 @@ class PutBackWeightsTracker(Tracker):
     # Lines that replace weights
 
     def _note_lines(self, one: _FollowedOptimizer, now: _Values, frame: FrameType | None) -> None:
+        """Count the lines that may have made the replacement: a load of just these values, or else all that wrote.
+
+        :param now: the values of the samples after the replacement.
+        :param frame: the frame of the step that follows it.
+        """
         ids = [id(sample) for sample in one.samples]
         loads = {line for line, given in self._loads if [given.get(i) for i in ids] == list(now)}
         found = loads if len(loads) == 1 else self._writing_lines or loads
@@ -292,19 +312,23 @@ class PutBackWeightsTracker(Tracker):
         one.lines.update((spot, caller if spot[0] not in running else None) for spot, caller in found)
 
     def _line_of(self, frame: FrameType | None) -> _Line | None:
-        """Return the innermost line of the user's, and the line that calls its function."""
+        """Return the user's innermost line from `frame` outwards, and the line that calls its function; ``None`` if no
+        user code runs.
+        """
         inner = self._frames.first(frame)
         spot = self._frames.spot(inner)
         return None if spot is None else (spot, self._frames.spot(inner.f_back))
 
     def _steps_until_expected(self, step: int, long_steps: bool) -> int:
-        """Return how many steps from `step` on may take the fast path."""
+        """Return how many steps from `step` on may take the fast path: until shortly before the next expected
+        replacement.
+        """
         if not self._inspections_left or step > self._expected_step:
             return sys.maxsize
         return max(0, self._expected_step - STEPS_BEFORE_EXPECTED - step)
 
     def _inspect_writes(self) -> None:
-        """Observe the writes before the expected replacement."""
+        """Request close inspection of the steps up to the expected replacement, to see the line that writes."""
         step = self._context.steps.index
         if step > self._expected_step:
             self._expected_step, self._is_inspecting = sys.maxsize, False
@@ -314,16 +338,19 @@ class PutBackWeightsTracker(Tracker):
             self._context.inspect_until(self._expected_step + 1)
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note the line of an in-place write to sampled weights, while a replacement is expected."""
         if self._is_inspecting:
             for tensor in written:
                 if private.is_dense(tensor) and self._is_sampled(tensor):
                     self._note_line(frame)
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that assigns ``.data`` of a sampled parameter, while a replacement is expected."""
         if self._is_inspecting and any(s.ref() is tensor for one in self._followed.values() for s in one.samples):
             self._note_line(frame)
 
     def _is_sampled(self, tensor: torch.Tensor) -> bool:
+        """Return whether `tensor` shares the memory of a sampled parameter."""
         try:
             with private.disable_function_modes(), private.hide_ops():
                 address = tensor.untyped_storage().data_ptr()
@@ -332,12 +359,13 @@ class PutBackWeightsTracker(Tracker):
         return any(sample.storage == address for one in self._followed.values() for sample in one.samples)
 
     def _note_line(self, frame: FrameType) -> None:
+        """Note the user's line at `frame` as one that wrote to the weights since the last step."""
         line = self._line_of(frame)
         if line is not None:
             self._writing_lines.add(line)
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
-        """Remember the weights when a state dict is taken: it may be loaded later."""
+        """Remember the weights when the state dict of a module is taken: it may be loaded later."""
         if threading.get_ident() != self._thread or private.tracing():
             return
         try:
@@ -354,6 +382,7 @@ class PutBackWeightsTracker(Tracker):
         """Nothing to note."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
+        """Note the line that loads a state dict into sampled parameters, and the values that it gives them."""
         if threading.get_ident() != self._thread or private.tracing() or not isinstance(state, dict):
             return
         if not self._followed or len(self._loads) > MAX_STATES:
@@ -376,6 +405,9 @@ class PutBackWeightsTracker(Tracker):
     # What is known
 
     def records(self) -> Iterator[WeightsPutBack]:
+        """Yield a record for each optimizer whose weights were put back to equal values, or moved back as by an
+        average.
+        """
         for one in self._all_followed():
             found = list(one.found)
             if found and one.steps < MIN_LOST_STEPS:  # hardly any training follows, as after the best weights
@@ -393,6 +425,10 @@ class PutBackWeightsTracker(Tracker):
                 yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
     def _record(self, one: _FollowedOptimizer, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
+        """Return the record of an optimizer's replacements and of the lines that made them.
+
+        :param how: ``same`` (values put back) or ``average`` (moved back); then `share` of the movement was undone.
+        """
         site = self._frames.site
         exact = len(one.lines) == 1 and one.exact_lines > 0
         seen = [line for line, _ in one.lines.most_common(3)]
@@ -416,7 +452,10 @@ class PutBackWeightsTracker(Tracker):
 
 
 def _may_be_average(one: _Replacement, least: int) -> bool:
-    """Return whether weights that the optimizer never had were put in, at least `least` steps on the way back."""
+    """Return whether a replacement undid a share of the movement of `least` steps or more as a lagging average does.
+
+    The weights are none that the optimizer had before.
+    """
     enough = one.lost >= least and one.others < MAX_OTHER_STEPS and one.since is None
     return enough and one.share is not None and MIN_SHARE <= one.share <= MAX_SHARE
 
@@ -444,23 +483,29 @@ def _undone_share(start: bytes, after: bytes, now: bytes, format: str) -> float 
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the dot product."""
+    """Return the dot product of two vectors of the same length."""
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 def _is_finite(values: bytes, format: str) -> bool:
+    """Return whether all numbers in `values`, of the ``array`` type code `format`, are finite; true without a
+    format.
+    """
     return not format or all(map(isfinite, array(format, values)))
 
 
 def _state_of(optimizer: torch.optim.Optimizer) -> tuple[int, bool]:
+    """Return the identity of the optimizer's state, and whether it has any: a new optimizer state begins anew."""
     return id(optimizer.state), bool(optimizer.state)
 
 
 def _rate_of(optimizer: torch.optim.Optimizer) -> object:
+    """Return the learning rate of the optimizer's first parameter group."""
     return optimizer.param_groups[0].get("lr")
 
 
 def _is_near(rate: object, before: object) -> bool:
+    """Return whether two learning rates differ by at most ``SAME_RATE``; also if they cannot be compared."""
     if not isinstance(rate, float) or not isinstance(before, float):
         return True
     return abs(rate - before) <= SAME_RATE * max(abs(rate), abs(before))

@@ -73,6 +73,7 @@ class RetainedGraphs(Tracker):
     """Tracker that marks graphs, counts those that are alive, and searches for the holder if there are too many."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start in round 0, without marks."""
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._live_marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
@@ -116,6 +117,7 @@ class RetainedGraphs(Tracker):
             self._next_round(False, max(1, len(self._context.steps.recorded_optimizers)))
 
     def _mark_far_from_root(self, root: object) -> None:
+        """Mark a node some edges below the backward call's `root`, unless it has a mark or the root has no graph."""
         node: Any = getattr(root, "grad_fn", None)
         for _ in range(MAX_MARK_DISTANCE if node is not None else 0):
             further = (child for child, _ in node.next_functions if child is not None)
@@ -127,11 +129,13 @@ class RetainedGraphs(Tracker):
             self._mark(node)
 
     def _mark(self, node: torch.autograd.graph.Node) -> None:
+        """Put a mark with the current round into the metadata of `node`, and watch whether it stays alive."""
         mark = Mark(self._round, self._graph_keeping_calls, self._context.steps.index)
         node.metadata[_METADATA_KEY] = mark
         self._live_marks.append(weakref.ref(mark))
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Mark the results of ops outside of modules during this step, in the first steps and in every fourth."""
         events = self._context.events
         events.graph_op.remove(self._mark_result)
         self._marked_outside = 0
@@ -139,9 +143,14 @@ class RetainedGraphs(Tracker):
             events.graph_op.add(self._mark_result)
 
     def observing_pauses(self) -> None:
+        """Stop marking the results of ops outside of modules."""
         self._context.events.graph_op.remove(self._mark_result)
 
     def _mark_result(self, out: object, before: int, after: int, entry: Any) -> None:
+        """Mark the node of the result of an op that ran outside of modules; a listener of ``graph_op``.
+
+        It removes itself after ``MAX_MARKED_OUTSIDE`` results of a step.
+        """
         if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
         self._marked_outside += 1
@@ -151,6 +160,9 @@ class RetainedGraphs(Tracker):
             self._mark(out.grad_fn)
 
     def op_inspected(self, op: Op) -> None:
+        """Mark the result of an op in a closely inspected step as ``_mark_result`` does in others, except in
+        optimizers.
+        """
         if op.entry is not None and not op.optimizing:
             self._mark_result(op.out, op.before, op.after, op.entry)
 
@@ -162,6 +174,7 @@ class RetainedGraphs(Tracker):
             self._next_round(forward_only=True)
 
     def step_ended(self, step: Step) -> None:
+        """Start the next round, which searches for the holder if too many graphs of earlier steps are alive."""
         self._had_fast_path_steps = False
         self._finished_steps = step.index + 1
         self._next_round(False, max(1, len(self._context.steps.recorded_optimizers)))
@@ -238,6 +251,7 @@ class RetainedGraphs(Tracker):
                     self._found = replace(self._found, within=True)
 
     def records(self) -> tuple[Retained, ...]:
+        """Return the record of what holds earlier graphs, if it was found."""
         return (self._found,) if self._found is not None else ()
 
     def _earlier_rounds(self, node: object) -> set[int]:
@@ -245,7 +259,7 @@ class RetainedGraphs(Tracker):
         return {number for number, _ in _marks_below(node) if number < self._round - 1}
 
     def _find_holder(self, alive: int, earlier: Callable[[object], set[int]]) -> Retained | None:
-        """Find what holds graphs.
+        """Find what holds graphs of earlier steps; ``None`` if no tensor with such a graph was found.
 
         :param alive: the number of graphs.
         :param earlier: returns the rounds or calls whose marks are in the graph below a node.
@@ -513,4 +527,5 @@ def _running_frames() -> Iterator[FrameType]:
 
 
 def _is_namespace(holder: object) -> bool:
+    """Return whether `holder` is the dict of a module's globals."""
     return type(holder) is dict and ("__builtins__" in holder or "__name__" in holder)

@@ -112,6 +112,7 @@ class SchedulerTracker(Tracker):
     """Tracker of schedulers. Steps of optimizers are followed once there is a scheduler."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without schedulers; steps of optimizers are followed once there is one."""
         self._context, self._frames = context, context.frames
         self._scheduler_states: IdentityMap[_Scheduler] = IdentityMap()
         self._schedulers: list[_Scheduler] = []
@@ -122,17 +123,20 @@ class SchedulerTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Listen to calls of schedulers, and to optimizer steps if there are schedulers already."""
         self._thread = threading.get_ident()
         schedulers.listen(self)
         if self._schedulers:
             self._hooks.attach()
 
     def observing_pauses(self) -> None:
+        """Stop listening to calls of schedulers."""
         schedulers.unlisten(self)
 
     # Steps of optimizers: their number is needed in fast-path steps, too
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count a step of `optimizer`, and note its learning rates if they changed. Also called in the fast path."""
         state = self._optimizer_states.get(optimizer) or self._note_optimizer(optimizer)
         if state is None:
             return
@@ -144,6 +148,9 @@ class SchedulerTracker(Tracker):
             self._note_rates(state, rates)
 
     def _note_rates(self, state: _Optimizer, rates: list[Any]) -> None:
+        """Note the learning rates of an optimizer's groups after a step: that they changed, the highest, and since when
+        low.
+        """
         if not all(isinstance(rate, (int, float)) for rate in rates):
             state.rates, state.changes = [], state.changes + 1
             return
@@ -159,6 +166,7 @@ class SchedulerTracker(Tracker):
             state.low_since = self._context.steps.index
 
     def _note_optimizer(self, optimizer: object) -> _Optimizer | None:
+        """Begin to follow an optimizer, and return its entry; ``None`` after ``MAX_OPTIMIZERS``."""
         if len(self._optimizers) >= MAX_OPTIMIZERS:
             return None
         held = parameters_of(optimizer)[:MAX_PARAMETERS]
@@ -178,6 +186,12 @@ class SchedulerTracker(Tracker):
     def scheduler_called(
         self, scheduler: torch.optim.lr_scheduler.LRScheduler, metric: float | None, frame: FrameType
     ) -> None:
+        """Note a call of a scheduler: that it is made, or that it steps. Called by ``schedulers`` of
+        ``torch_internals``.
+
+        :param metric: the number that ``ReduceLROnPlateau.step`` was given.
+        :param frame: the frame of the scheduler's method.
+        """
         if threading.get_ident() != self._thread:
             return
         try:
@@ -192,7 +206,7 @@ class SchedulerTracker(Tracker):
     def _note_first_call(
         self, scheduler: torch.optim.lr_scheduler.LRScheduler, known: _Scheduler | None, frame: FrameType
     ) -> _Scheduler | None:
-        """Note a scheduler, or that it steps for the first time. Returns it if it steps."""
+        """Note a scheduler that is made, or that steps for the first time; return its entry only if it steps."""
         caller, method, outer = _calling_frame(frame)
         if known is None:
             known = self._note_scheduler(scheduler, caller if method == CONSTRUCTS else None)
@@ -210,6 +224,10 @@ class SchedulerTracker(Tracker):
     def _note_scheduler(
         self, scheduler: torch.optim.lr_scheduler.LRScheduler, caller: FrameType | None
     ) -> _Scheduler | None:
+        """Begin to follow a scheduler and its optimizer; return its entry, or ``None`` if there are too many.
+
+        :param caller: the user's frame that makes it; ``None`` if that was not observed.
+        """
         optimizer = _unwrapped(scheduler.optimizer)
         if len(self._schedulers) >= MAX_SCHEDULERS:
             return None
@@ -238,7 +256,7 @@ class SchedulerTracker(Tracker):
         return known
 
     def _note_parent(self, outer: object, caller: FrameType | None) -> None:
-        """Name the scheduler that holds others in their place."""
+        """Note the line that makes a scheduler which holds others as the place where these were made."""
         spot = self._frames.spot(caller)
         for child in schedulers.children_of(outer):
             known = self._scheduler_states.get(child)
@@ -280,6 +298,7 @@ class SchedulerTracker(Tracker):
         known.restarted = True
 
     def _count_call(self, known: _Scheduler, metric: float | None) -> None:
+        """Count a step of a scheduler, its metric, and how many such steps it made since its optimizer stepped last."""
         known.calls += 1
         own = known.optimizer
         if own.steps != known.last_steps:
@@ -294,6 +313,9 @@ class SchedulerTracker(Tracker):
     # What is known
 
     def records(self) -> Iterator[object]:
+        """Yield the records of each scheduler: its schedule, and signs that it drives another optimizer or
+        restarted.
+        """
         for known in self._schedulers:
             yield self._schedule_record(known)
             yield from self._other_optimizer_records(known)
@@ -303,6 +325,7 @@ class SchedulerTracker(Tracker):
                 yield self._restart_record(known, known.loaded)
 
     def _schedule_record(self, known: _Scheduler) -> ScheduleSeen:
+        """Return the record of a scheduler's calls and of the rates that its optimizer had."""
         own, site = known.optimizer, self._frames.site
         made, stepped = site(known.made), site(known.stepped)
         steps = own.steps - known.at
@@ -322,6 +345,7 @@ class SchedulerTracker(Tracker):
         )
 
     def _has_ended_normally(self) -> bool:
+        """Return whether the whole script was observed and ended without error, exit code or signal."""
         context = self._context
         return context.whole and context.raised is None and not context.code and context.signal is None
 
@@ -348,6 +372,9 @@ class SchedulerTracker(Tracker):
         return sorted(mine | set(frames.users_files()))
 
     def _other_optimizer_records(self, known: _Scheduler) -> Iterator[ScheduleOfOther]:
+        """Yield a record if another optimizer of the same parameters steps, whose rate the scheduler does not
+        change.
+        """
         own, site = known.optimizer, self._frames.site
         if known.idle < 2 or not own.is_reported:
             return
@@ -361,6 +388,7 @@ class SchedulerTracker(Tracker):
             return
 
     def _plateau_record(self, known: _Scheduler) -> PlateauMetric:
+        """Return the record of the metrics that a ``ReduceLROnPlateau`` was given."""
         found, own, stepped = known.metrics, known.optimizer, self._frames.site(known.stepped)
         best = min(found) if known.mode == "min" else max(found)
         last = statistics.median(found[-max(1, len(found) // 5) :])
@@ -372,6 +400,7 @@ class SchedulerTracker(Tracker):
         )
 
     def _restart_record(self, known: _Scheduler, loaded: _Loaded) -> ScheduleRestarted:
+        """Return the record of a scheduler that began at 0 although its optimizer continues from a loaded state."""
         own, site = known.optimizer, self._frames.site
         highest = own.highest if own.steps else loaded.rate
         counts = loaded.done, loaded.rate, loaded.begin, highest, known.first_step
@@ -411,6 +440,7 @@ def _unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def _cosine_period(scheduler: object) -> int:
+    """Return ``T_max`` of a ``CosineAnnealingLR``; 0 for other schedulers."""
     period = getattr(scheduler, "T_max", 0) if isinstance(scheduler, CosineAnnealingLR) else 0
     return period if isinstance(period, int) and period > 0 else 0
 
@@ -423,5 +453,6 @@ def _total_steps(scheduler: torch.optim.lr_scheduler.LRScheduler) -> int:
 
 
 def _base_rate(scheduler: torch.optim.lr_scheduler.LRScheduler) -> float:
+    """Return the highest base learning rate of a scheduler; 0 if it has none."""
     rates = getattr(scheduler, "base_lrs", ())
     return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)

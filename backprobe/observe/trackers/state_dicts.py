@@ -58,6 +58,9 @@ class _Model:
     states: list[_State] = field(default_factory=list)
 
     def marks(self) -> tuple[_WeightMark, ...]:
+        """Return the current state of the sampled weights: their numbers of steps and loads, and their version
+        counters.
+        """
         return tuple((one.steps, one.loads, _version(one)) for one in self.weights)
 
     def is_at(self, marks: tuple[_WeightMark, ...]) -> bool:
@@ -166,6 +169,7 @@ class StateDictTracker(Tracker):
     """Tracker of calls of ``state_dict``, and of loads that change nothing."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without modules; optimizer steps are followed once a state dict was taken."""
         self._context, self._frames = context, context.frames
         self._models: dict[int, _Model] = {}
         self._vain_loads: dict[tuple[CodeLocation, int], _VainLoad] = {}
@@ -181,12 +185,14 @@ class StateDictTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Listen to state dicts that are taken and loaded, and to optimizer steps if modules are followed."""
         self._thread = threading.get_ident()
         state_dicts.listen(self)
         if self._models:
             self._hooks.attach()
 
     def observing_pauses(self) -> None:
+        """Stop listening to state dicts that are taken and loaded."""
         state_dicts.unlisten(self)
 
     @property
@@ -195,17 +201,23 @@ class StateDictTracker(Tracker):
         return max(self._context.steps.next_forward_step - 1, 0)
 
     def _is_observed(self) -> bool:
+        """Return whether this thread is observed and nothing is being traced."""
         return threading.get_ident() == self._thread and not private.tracing()
 
     # Steps of optimizers: their number and the version counters are needed in fast-path steps, too
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count a step for each sampled weight that `optimizer` holds.
+
+        Called after every step, also in the fast path.
+        """
         with private.disable_function_modes():
             for one in self._weights_of(optimizer):
                 one.steps += 1
                 one.version = _version(one)
 
     def _weights_of(self, optimizer: torch.optim.Optimizer) -> tuple[_Weight, ...]:
+        """Return the sampled weights that `optimizer` holds, from a cache until it gets groups or modules are added."""
         key = len(optimizer.param_groups), len(self._models)
         known = self._weights_by_optimizer.get(optimizer)
         if known is None or known[:2] != key:
@@ -218,6 +230,10 @@ class StateDictTracker(Tracker):
     # State dicts that are taken
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
+        """Note that user code takes the state dict of `module`, and the state of the weights.
+
+        Called by ``state_dicts``.
+        """
         if not self._is_observed():
             return
         try:
@@ -229,6 +245,7 @@ class StateDictTracker(Tracker):
             self._context.events.fault(self, error)
 
     def _add_state(self, module: nn.Module, state: object, spot: CodeLocation) -> None:
+        """Remember a state dict, taken from `module` at `spot`, and follow the module from its first one on."""
         model = self._models.get(id(module))
         if model is None or model.ref() is not module:
             if len(self._models) >= MAX_MODULES:
@@ -244,6 +261,7 @@ class StateDictTracker(Tracker):
         model.states.append(_State(model, weakref.ref(state), spot, step, model.marks()))
 
     def described(self, state: object, metadata: object) -> None:
+        """Note the metadata of a state dict that was just taken, by which copies of the dict are recognised."""
         for model in self._models.values():
             if model.states and model.states[-1].ref() is state:
                 model.states[-1].metadata = weakref.ref(metadata)
@@ -251,6 +269,11 @@ class StateDictTracker(Tracker):
     # State dicts that are loaded
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
+        """Check a state dict that is about to be loaded: whether its tensors are the parameters' memory, or equal to
+        them.
+
+        Called by ``state_dicts``. `assign`: its tensors become the parameters instead of being copied into them.
+        """
         if not self._models or not self._is_observed() or not isinstance(state, dict):
             return
         try:
@@ -271,7 +294,10 @@ class StateDictTracker(Tracker):
             self._context.events.fault(self, error)
 
     def _note_writes(self, own: Iterable[tuple[str, object]], state: dict[str, object], is_own: bool) -> None:
-        """Note what the version counters of the weights will be when the state is loaded."""
+        """Note what the version counters of the weights will be when the state is loaded.
+
+        :param is_own: the state's tensors are the parameters' own memory, so that no value changes.
+        """
         counts: dict[int, int] = {}
         for name, parameter in own:
             counts[id(parameter)] = counts.get(id(parameter), 0) + (name in state)
@@ -287,6 +313,11 @@ class StateDictTracker(Tracker):
                     one.version += count
 
     def _note_vain_load(self, module: nn.Module, given: object, spot: CodeLocation) -> None:
+        """Note that `spot` loads a state dict which is the parameters' own memory, if steps or loads have changed it
+        since.
+
+        :param given: the state dict, or a copy of the dict.
+        """
         states = [one for model in self._models.values() for one in model.states]
         exact = next((one for one in reversed(states) if one.is_source_of(given)), None)
         found = [exact] if exact is not None else self._states_of_copies(module, states, spot)
@@ -312,7 +343,11 @@ class StateDictTracker(Tracker):
     def _note_equal_load(
         self, module: nn.Module, own: list[tuple[str, torch.nn.Parameter]], given: dict[str, object], spot: CodeLocation
     ) -> None:
-        """Note whether new tensors change nothing, though the script keeps a state that was taken before some steps."""
+        """Note a load of new tensors with the values that the parameters have already, while the script keeps an
+        earlier state.
+
+        :param own: the module's parameters by name; `given`: the state dict that the line `spot` loads.
+        """
         known, model = self._equal_loads.get((spot, id(module))), self._models.get(id(module))
         if model is None or model.ref() is not module or (known is not None and known.changed):
             return
@@ -352,7 +387,9 @@ class StateDictTracker(Tracker):
         return found if all(any(one.changes()) for one in found) else []
 
     def _note_shared_load(self, module: nn.Module, model: _Model, spot: CodeLocation) -> None:
-        """Note that `module` loads what `model` has just given."""
+        """Note that `module` loads the state that `model` has just given, whose tensors it shares; count training in
+        between.
+        """
         source = model.ref()
         if source is None or (source is not module and (_is_inside(source, module) or _is_inside(module, source))):
             return
@@ -369,6 +406,7 @@ class StateDictTracker(Tracker):
             known.count, known.steps = known.count + 1, steps
 
     def records(self) -> Iterator[StateNotCopied]:
+        """Yield a record for each line whose loads change nothing, by the reason why."""
         site = self._frames.site
         for (spot, _), vain in self._vain_loads.items():
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
@@ -394,10 +432,12 @@ class StateDictTracker(Tracker):
                 yield StateNotCopied(one.model, *numbers, True, cause, not one.same and bool(cause), loaded)
 
     def _sites(self, spots: Iterable[CodeLocation]) -> tuple[Site, ...]:
+        """Return the different lines at `spots`, without those that are unknown."""
         return tuple(dict.fromkeys(one for spot in spots if (one := self._frames.site(spot)) is not None))
 
 
 def _version(weight: _Weight) -> int:
+    """Return the version counter of a weight; -1 if it was freed."""
     parameter = weight.ref()
     return int(parameter._version) if parameter is not None else -1
 
@@ -410,6 +450,7 @@ def _sample(module: nn.Module) -> list[torch.Tensor]:
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is dense and has elements whose memory and version can be read."""
     return private.is_dense(tensor) and not tensor.is_meta and not tensor.is_inference() and tensor.numel() > 0
 
 
@@ -435,10 +476,12 @@ def _has_equal_values(own: list[tuple[str, torch.nn.Parameter]], state: dict[str
 
 
 def _first_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the first ``MAX_COMPARED_ELEMENTS`` elements of a tensor, detached."""
     return tensor.detach().reshape(-1)[:MAX_COMPARED_ELEMENTS]
 
 
 def _has_same_memory(parameter: torch.Tensor, given: Any) -> bool:
+    """Return whether `given` is a tensor at the same address as `parameter`, of the same shape, strides and dtype."""
     if not (private.is_plain(given) and _has_memory(parameter) and _has_memory(given)):
         return False
     if parameter.data_ptr() != given.data_ptr():
@@ -447,4 +490,5 @@ def _has_same_memory(parameter: torch.Tensor, given: Any) -> bool:
 
 
 def _is_inside(module: nn.Module, other: nn.Module) -> bool:
+    """Return whether `module` is `other` or one of its submodules."""
     return any(one is module for one in nn.Module.modules(other))

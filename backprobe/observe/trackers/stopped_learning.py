@@ -129,6 +129,7 @@ class StoppedLearningTracker(Tracker):
     """Tracker that compares the parameters that successive backward calls of a line reach."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without lines."""
         self._context, self._names, self._modules = context, context.names, context.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen_tensors: dict[int, _FrozenTensor] = {}
@@ -166,6 +167,7 @@ class StoppedLearningTracker(Tracker):
         return next((code for code in self._user_codes(frame) if _EVALUATING_FUNCTION.fullmatch(code.co_name)), None)
 
     def _user_codes(self, frame: FrameType | None) -> Iterator[CodeType]:
+        """Yield the code objects of the user's functions that run from `frame` outwards."""
         while frame is not None:
             if self._names.frames.is_user(frame.f_code):
                 yield frame.f_code
@@ -184,6 +186,10 @@ class StoppedLearningTracker(Tracker):
             line.calls += count
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which parameters this line's call no longer reaches, and which it reaches again.
+
+        In the second call with the same layout, request close inspection of the next step, which may show the reason.
+        """
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         line = self._lines.get(running.spot)
@@ -224,6 +230,7 @@ class StoppedLearningTracker(Tracker):
         self._update_reasons(line)
 
     def _training_roots(self) -> frozenset[int]:
+        """Return the ids of the outermost modules that are in training mode."""
         roots = ((id(root), root.ref()) for root in self._modules.roots)
         return frozenset(number for number, module in roots if module is not None and module.training)
 
@@ -260,7 +267,10 @@ class StoppedLearningTracker(Tracker):
         return (*found, *self._unreduced_records())
 
     def _update_reasons(self, line: _Line) -> None:
-        """Determine why parameters are missing, while their models exist. The intervals grow, so it costs little."""
+        """Determine why the parameters missing from `line` are missing, while their models exist.
+
+        The number of calls between two updates grows, so it costs little.
+        """
         if not line.missing or line.calls < line.next_reason_check:
             return
         line.next_reason_check = (
@@ -272,7 +282,9 @@ class StoppedLearningTracker(Tracker):
                 missing.reason = self._stop_reason(missing, line)
 
     def _stop_reason(self, missing: _MissingParameter, line: _Line) -> _StopReason | None:
-        """Return why a parameter is missing; ``None`` if no optimizer holds it."""
+        """Return why `line` does not reach a parameter any more: replaced, removed, frozen or cut; ``None`` if no
+        optimizer holds it.
+        """
         holders = self._optimizers_holding(missing.leaf)
         if not holders:
             return None

@@ -98,6 +98,9 @@ class _ParameterState:
 
     @property
     def is_ignored(self) -> bool:
+        """Whether the parameter is not examined any more: its weights are put back, or other elements are zero each
+        time.
+        """
         return self.restored or self.releases >= MAX_RELEASES
 
 
@@ -108,6 +111,7 @@ class ZeroedElementTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without parameters."""
         self._context, self._frames = context, context.frames
         self._states: dict[int, _ParameterState] = {}
         self._handles: list[RemovableHandle] = []
@@ -122,6 +126,11 @@ class ZeroedElementTracker(Tracker):
     # Backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Register hooks on the leaves of an outermost call that have hooks of the script, to see their gradients
+        before these.
+
+        Also check whether the script has put back the elements that moved in the last step.
+        """
         self._forget_backward()
         if (
             running.inside is not None
@@ -147,7 +156,9 @@ class ZeroedElementTracker(Tracker):
                     one.restored = one.restored or bool((now == before)[moved].all())
 
     def _register_hook(self, leaf: torch.Tensor, accumulator: torch.autograd.graph.Node) -> None:
-        """Register a hook that gets the gradient before the hooks of the script do, if the parameter is followed."""
+        """Register a hook that gets the gradient of `leaf` before the script's hooks do, if the parameter is
+        followed.
+        """
         one = self._state_of(leaf)
         if one is None:
             return
@@ -168,23 +179,32 @@ class ZeroedElementTracker(Tracker):
             hooks[at] = hooks.pop(at)
 
     def _keep_received(self, one: _ParameterState, grad: torch.Tensor | None) -> None:
+        """Keep which elements of a parameter got a gradient that is not zero; called before the script's hooks change
+        it.
+        """
         with private.measuring():
             given = _sample(grad) if grad is not None and is_measurable(grad) else None
             one.received = given != 0 if given is not None else None
             one.given = given.clone() if given is not None and one.mask is not None else None
 
     def backward_detaching(self, running: ActiveBackward) -> None:
+        """Remove the hooks on leaves when a backward call is over."""
         self._remove_hooks()
 
     def observing_pauses(self) -> None:
+        """Remove the hooks on leaves, and forget the last backward call."""
         self._remove_hooks()
         self._forget_backward()
 
     def _remove_hooks(self) -> None:
+        """Remove the hooks that ``_register_hook`` registered."""
         while self._handles:
             self._handles.pop().remove()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note the gradients and weights after an outermost call, to tell later what the script and the optimizer
+        change.
+        """
         self._forget_backward(received=False)
         step = self._context.steps.index
         if running.inside is not None or running.kind == "autograd.grad" or not is_observed_step(step):
@@ -208,9 +228,11 @@ class ZeroedElementTracker(Tracker):
                         one.received = _sample(grad) != 0
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        """Forget the last backward call: this one changes gradients and is not observed."""
         self._forget_backward()
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        """Forget the last backward call: calls of the fast path changed gradients unobserved."""
         self._forget_backward()
 
     def _forget_backward(self, received: bool = True) -> None:
@@ -228,6 +250,7 @@ class ZeroedElementTracker(Tracker):
     # Lines that change gradients
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note an in-place write to a gradient, and its line if it set elements to zero."""
         for tensor in written if self._parameter_by_gradient else ():
             number = self._parameter_by_gradient.get(id(tensor))
             if number is None and private.is_dense(tensor):
@@ -240,7 +263,10 @@ class ZeroedElementTracker(Tracker):
                 self._note_zeroing_line(number, frame)
 
     def _note_zeroing_line(self, number: int, frame: FrameType) -> None:
-        """Note the line, if it is the first to set elements to zero."""
+        """Note the line that wrote to the gradient of a parameter, if it is the first to set elements to zero.
+
+        :param number: the id of the parameter.
+        """
         one = self._states.get(number)
         parameter = one.ref() if one is not None else None
         if one is None or parameter is None or one.line is not None or one.received is None or one.hooks:
@@ -255,12 +281,14 @@ class ZeroedElementTracker(Tracker):
         self.wrote(func, written, seq, frame)
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        """Note the line that assigns another tensor to the gradient of a leaf."""
         if put and value is not None and self._parameter_by_gradient and (spot := self._frames.spot(frame)) is not None:
             self._assigned_gradients[id(value)] = spot
 
     # Steps
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Read the weights of followed parameters again right before their optimizer steps."""
         if not self._gradient_versions:
             return
         with private.measuring():
@@ -269,6 +297,9 @@ class ZeroedElementTracker(Tracker):
                     one.before = _sample(parameter).clone()
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Compare gradients and weights of the optimizer's parameters after its step, and follow new ones with
+        zeros.
+        """
         if not self._gradient_versions:
             return
         spot = self._frames.spot(sys._getframe())
@@ -288,16 +319,19 @@ class ZeroedElementTracker(Tracker):
             self._forget_backward()
 
     def _is_changed(self, parameter: torch.Tensor, grad: torch.Tensor) -> bool:
-        """Return whether the script changed the gradient after the backward call."""
+        """Return whether the script wrote to the gradient, or replaced it, after the backward call."""
         same = self._gradient_versions[id(parameter)] == (id(grad), grad._version)
         return not same or id(parameter) in self._written_parameters
 
     def _find_state(self, parameter: torch.Tensor) -> _ParameterState | None:
+        """Return the state of a parameter that is followed; otherwise ``None``."""
         one = self._states.get(id(parameter))
         return one if one is not None and one.ref() is parameter else None
 
     def _state_of(self, parameter: torch.Tensor) -> _ParameterState | None:
-        """Return the state of a parameter, which may be new; ``None`` if there are too many."""
+        """Return the state of a parameter, made if it is new; ``None`` if there are too many or it cannot be
+        measured.
+        """
         one = self._find_state(parameter)
         if one is None and len(self._states) < MAX_EXAMINED and is_measurable(parameter):
             leaf = self._context.names.leaves.get(parameter)
@@ -308,7 +342,10 @@ class ZeroedElementTracker(Tracker):
     def _compare_elements(
         self, one: _ParameterState, parameter: torch.Tensor, grad: torch.Tensor, spot: CodeLocation | None
     ) -> None:
-        """Note which elements the script froze in this step, and whether they moved."""
+        """Update which elements the script has frozen, and count the step if some of them moved in it.
+
+        :param grad: the gradient after the step; `spot`: the line of the step.
+        """
         received, before, now = one.received, one.before, _sample(grad)
         if received is None or before is None or now.shape != received.shape:
             return
@@ -348,6 +385,7 @@ class ZeroedElementTracker(Tracker):
     # Records
 
     def ended(self) -> None:
+        """Read the frozen elements for the last time, unless the script put them back."""
         with private.measuring():
             self._check_restored()
             for one in self._states.values():
@@ -356,6 +394,7 @@ class ZeroedElementTracker(Tracker):
                     one.end = _sample(parameter).clone()
 
     def records(self) -> Iterator[ZeroedElements]:
+        """Yield a record of each parameter whose frozen elements moved in at least ``MIN_LOOKS`` steps."""
         with private.measuring():
             for one in self._states.values():
                 if one.looks >= MIN_LOOKS and not one.is_ignored and one.frozen is not None:
@@ -364,6 +403,9 @@ class ZeroedElementTracker(Tracker):
                         yield record
 
     def _record(self, one: _ParameterState, frozen: torch.Tensor) -> ZeroedElements | None:
+        """Return the record of how far the `frozen` elements of a parameter moved; ``None`` if they are where they
+        began.
+        """
         start, end = one.start, one.end
         if start is None or end is None or start.shape != end.shape or torch.equal(start[frozen], end[frozen]):
             return None
@@ -395,10 +437,12 @@ class ZeroedElementTracker(Tracker):
 
 
 def _post_accumulate_hooks_of(leaf: torch.Tensor) -> tuple[object, ...]:
+    """Return the hooks that run after the gradient of `leaf` was accumulated."""
     return tuple(private.post_accumulate_hooks(leaf).values())
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Return up to ``MAX_SAMPLED_ELEMENTS`` elements of a tensor at even distances, flat and detached."""
     sample: torch.Tensor = spread(tensor.detach().reshape(-1), MAX_SAMPLED_ELEMENTS)
     return sample
 
@@ -411,7 +455,8 @@ def _zero_rows(grad: torch.Tensor) -> torch.Tensor | None:
 
 
 def _rows_of(frozen: torch.Tensor, rows: torch.Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rows that the frozen elements are: the first and the last if they follow each other, or all of them.
+    """Return the rows that consist of frozen elements: the first and the last if they follow each other, or all of
+    them.
 
     Empty if other elements of these rows are not frozen.
     """
@@ -430,7 +475,10 @@ def _rows_of(frozen: torch.Tensor, rows: torch.Tensor | None, shape: tuple[int, 
 def _cause_of_move(
     optimizer: torch.optim.Optimizer | None, parameter: torch.Tensor, before: torch.Tensor, after: torch.Tensor
 ) -> str:
-    """Return what moved elements whose gradient is zero: ``decay``, ``momentum``, or empty if that is not known."""
+    """Return what moved elements whose gradient is zero: ``decay``, ``momentum``, or empty if that is not known.
+
+    :param before: these elements of `parameter` before the optimizer's step; `after`: after it.
+    """
     groups = optimizer.param_groups if optimizer is not None else ()
     group = next((one for one in groups if any(p is parameter for p in one["params"])), None)
     if group is None:
