@@ -76,6 +76,7 @@ class BackwardCalls:
         builder: CallRecordBuilder,
         later: Later,
     ) -> None:
+        """Start with no calls; `second` follows second derivatives."""
         self._recorder, self._names, self._values = forward.recorder, forward.names, forward.values
         self._regions, self._events, self._own = forward.regions, forward.recorder.events, forward.recorder.events.own
         self._steps, self._inspections, self._state = schedule.steps, schedule.policy.inspections, schedule.state
@@ -103,7 +104,7 @@ class BackwardCalls:
         return self._state.recorded_from
 
     def record_of(self, running: ActiveBackward) -> PendingCallRecord:
-        """Return the record of a call that is over."""
+        """Return the record of a call that is over, made by the builder."""
         return self._builder.of(running)
 
     def hook_registered(self, node: torch.autograd.graph.Node) -> None:
@@ -210,7 +211,9 @@ class BackwardCalls:
     def begin(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: FrameType | None
     ) -> ActiveBackward:
-        """Walk the graph of a call and register hooks on it."""
+        """Walk the graph of a call and register hooks on it; return the call's state, with no garbage collection
+        meanwhile.
+        """
         with uncollected():
             return self._begin(kind, roots, arguments, frame)
 
@@ -251,6 +254,9 @@ class BackwardCalls:
         return running
 
     def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
+        """Walk the graph of a call, check the forward's pending values, register hooks, and mark the call as
+        running.
+        """
         running = self._new_call(kind, roots, arguments, frame)
         nested = running.inside is not None
         if not nested and kind != "autograd.grad":
@@ -272,6 +278,7 @@ class BackwardCalls:
         return running
 
     def _mark_begin(self, running: ActiveBackward) -> None:
+        """Count the call, and note when it begins: it is the innermost running call from now on."""
         self.count += 1
         self._state.running_calls.append(running.index)
         running.began, running.thread_seconds, running.began_at = (
@@ -283,6 +290,10 @@ class BackwardCalls:
     def _new_call(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
     ) -> ActiveBackward:
+        """Walk the graph of a call, find its layout, and return the call's state.
+
+        Lines that were not recorded are inferred.
+        """
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self._state.recorded_from:
@@ -300,6 +311,9 @@ class BackwardCalls:
         graph: LiveGraph,
         live: LiveLayout,
     ) -> ActiveBackward:
+        """Return the state of a call whose `graph` and layout (`live`) are known, with the step, line and loss scale of
+        now.
+        """
         losses = self._steps.losses
         away = losses.accelerator_scale(roots)
         return ActiveBackward(
@@ -347,6 +361,9 @@ class BackwardCalls:
         self.count += 1
 
     def _python_nodes(self, running: ActiveBackward) -> PythonNodes | None:
+        """Return how to record inside nodes that run Python, such as recomputations; ``None`` in a thread that is not
+        recorded.
+        """
         recorder = self._recorder
         if not recorder.is_here():
             return None
@@ -354,6 +371,9 @@ class BackwardCalls:
         return PythonNodes(recorder.push, recorder.pop, within, running.entered)
 
     def _attach(self, running: ActiveBackward, python: PythonNodes | None) -> None:
+        """Register hooks on the nodes of a call, to measure gradients; nodes that hooks of the user may change are
+        hooked before.
+        """
         recorder, graph, leaves = self._recorder, running.graph, running.graph.leaves
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
@@ -410,6 +430,9 @@ class BackwardCalls:
             running.scale = found[-1]
 
     def _emit_record(self, running: ActiveBackward) -> None:
+        """Make the record of a call that is over, and emit it: as repeated if only its backward was recorded and it
+        went well.
+        """
         fine = running.error is None and not running.watch.norms.bad
         if running.backward_only and fine:
             self._events.backward_repeated.emit(running, self._builder.of(running))
@@ -422,6 +445,7 @@ class BackwardCalls:
         self._events.backward_recorded.emit(running, recorded)
 
     def _hook_failed(self, error: BaseException) -> None:
+        """Count an error that a hook of ours raised inside the engine."""
         self._events.fault(self._hooks, error)
 
     def _node_callback(self, running: ActiveBackward) -> Callable[[int, object, object], None] | None:

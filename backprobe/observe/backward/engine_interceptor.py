@@ -73,7 +73,7 @@ class EngineInterceptor:
     ) -> None:
         """Start in a step in which all nodes may be recorded, with gradients taken to be healthy.
 
-        :param state: is told that an unrecorded call runs.
+        :param state: knows which calls are running; an unrecorded call is marked in it.
         """
         self._steps, self._budget = sentinels.steps, budget
         self._fast_path = FastPath(sentinels.calls, sentinels.steps, budget, events)

@@ -83,6 +83,7 @@ class NodeHookSet:
         measurement_plan: MeasurementPlan | None = None,
         python: PythonNodes | None = None,
     ) -> None:
+        """Prepare the hooks and the lists for measurements; ``start`` registers the hooks."""
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
         #: Whether a dispatch mode or a profiler of the user would see what we compute:
         #: Note [Unseen by the user's modes].
@@ -143,6 +144,7 @@ class NodeHookSet:
         self.times.append(_clock())
 
     def _attach(self) -> None:
+        """Register the hooks on all nodes to be measured, and the callbacks around nodes that run Python."""
         nodes, plan, put = self.nodes, self.plan, self._handles.put
         after, held, before = self.hooks.grow(len(nodes))
         waits = self.held_nodes
@@ -211,13 +213,14 @@ class NodeHookSet:
         return self.order, out + self.out, incoming + self.incoming
 
     def count_error(self, error: Exception, grads: Any) -> None:
-        """Account for an error in a hook."""
+        """Account for an error in a hook: gradients without a shape are counted, other errors go to ``on_error``."""
         if any(g is not None and g.is_nested for g in grads):
             self.unshaped += 1
         else:
             self.on_error(error)
 
     def before(self, i: int, grad_outputs: object) -> None:
+        """Measure the gradients that node `i` received. A pre-hook; its time is counted as ours, not as the node's."""
         begin = _clock()
         if self._is_hidden:
             with private.hide_ops():
@@ -229,6 +232,7 @@ class NodeHookSet:
         self.times[-1] += spent
 
     def _before(self, i: int, grad_outputs: Any) -> None:
+        """Measure the gradients that node `i` received, into the plan's slots if they are as planned."""
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -246,7 +250,7 @@ class NodeHookSet:
             torch._C._set_grad_enabled(was)
 
     def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        """Record all gradients of a node. Used while there is no plan."""
+        """Record all gradients that node `i` returned. Used while there is no plan."""
         out, incoming = self.out, grad_outputs[0] if grad_outputs else None
         norms = self.norms
         measure = norms.take
@@ -259,7 +263,11 @@ class NodeHookSet:
                 out.append((i, k, SAME if g is incoming else measure(g), g.shape, g.dtype))
 
     def _after_planned(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        """Measure a node of the plan whose results are large, or passed on unchanged."""
+        """Measure the results of node `i` at once as planned: it is not among the held nodes whose gradients are
+        batched.
+
+        What differs from the plan is added to ``out`` and ``missing``.
+        """
         row = self.measurement_plan.rows.get(i, ())  # type: ignore[union-attr]
         norms = self.norms
         at = 0
@@ -282,7 +290,9 @@ class NodeHookSet:
             self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
     def flush(self) -> None:
-        """Measure the pending small gradients."""
+        """Measure the pending small gradients together, as the plan groups them; one by one if they differ from the
+        plan.
+        """
         if not self.pending:
             return
         pending, self.pending = self.pending, []
@@ -316,10 +326,12 @@ class NodeHookSet:
                     self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
     def _after_hidden(self, i: int, grad_inputs: object, grad_outputs: object) -> None:
+        """Measure the results of node `i` at once, unseen by a dispatch mode or profiler of the user."""
         with private.hide_ops():
             self._after_at_once(i, grad_inputs, grad_outputs)
 
     def _after_at_once(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        """Measure every result of node `i` at once, and describe the node if one is bad."""
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -338,6 +350,10 @@ class NodeHookSet:
             torch._C._set_grad_enabled(was)
 
     def _describe_bad_node(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
+        """Describe node `i`, which made a bad gradient out of finite ones, with statistics of its saved tensors.
+
+        :param k: which of its results is bad; `slot`: where that was measured.
+        """
         saved = private.saved_tensors(self.nodes[i])
         if self.norms.plain and not all(
             g is None or private.is_plain(g) for g in (*grad_outputs, *dict(saved).values())

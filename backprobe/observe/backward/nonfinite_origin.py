@@ -90,6 +90,7 @@ class _OriginSearch:
     """Walks from bad results down through everything that is not known to be finite, then finds the first bad value."""
 
     def __init__(self, graph: LiveGraph, starts: Iterable[int]) -> None:
+        """Prepare a search from the nodes with the positions `starts`, whose results are bad."""
         self._nodes, self._plan, self._seqs = graph.nodes, graph.plan, graph.seqs
         self._number_of = {node: i for i, node in enumerate(graph.nodes)}
         self._starts = list(starts)
@@ -130,6 +131,9 @@ class _OriginSearch:
         self._order.sort(key=lambda i: -1 if self._plan.names[i] == ACCUMULATE else self._seqs[i])
 
     def _read_node(self, i: int) -> None:
+        """Read what node `i` saved: note results of the nodes that made these tensors, and bad tensors that no node
+        made.
+        """
         node, plan = self._nodes[i], self._plan
         if plan.names[i] == ACCUMULATE:
             self._note_result(i, node.variable)
@@ -165,7 +169,7 @@ class _OriginSearch:
             self._result_values.setdefault(before, dataclasses.replace(bad, inf=0))
 
     def _note_result(self, i: int, result: object, first: bool = True) -> None:
-        """Check a result of node `i`, and keep it if it is the node's `first` output."""
+        """Note whether a result of node `i` is finite, and keep the tensor if it is the node's `first` output."""
         if not _readable(result):
             return
         bad = self.bad_values_in(result)
@@ -216,6 +220,10 @@ class _OriginSearch:
         return [(name, t, own) for name, t, own, changed, hook in views if not changed and hook is None and fits(t)]
 
     def bad_values_in(self, tensor: Any) -> BadValues | None:
+        """Return the NaN and Inf in a tensor; ``None`` if it has none or cannot be read.
+
+        Each tensor is measured once.
+        """
         if not _readable(tensor):
             return None
         key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
@@ -225,7 +233,9 @@ class _OriginSearch:
         return self._measured[key]
 
     def first_origin(self) -> NonFiniteOrigin | None:
-        """Return the first place in forward order at which a non-finite value appears."""
+        """Return the first place in forward order at which a non-finite value appears; ``None`` if no node can have
+        made it.
+        """
         plan = self._plan
         #: Nodes with finite results, and those of them that are only assumed to be finite.
         finite: set[int] = set()
@@ -293,6 +303,13 @@ class _OriginSearch:
         return any(edge and edge[0] in self._filled_nodes for edge in self._plan.edges(i))
 
     def _first_origin(self, sure: list[int], uncertain: list[int], assumed: set[int]) -> NonFiniteOrigin | None:
+        """Choose the origin among the nodes that may have made the first bad value.
+
+        :param sure: nodes with a bad result and no bad input, in forward order; the first is the origin if there is
+            one.
+        :param uncertain: nodes whose result is not known; the riskiest is the origin if `sure` is empty.
+        :param assumed: nodes whose result is only assumed to be finite.
+        """
         if sure:
             i, plan = sure[0], self._plan
             operator = info(plan.names[i])
@@ -345,6 +362,7 @@ class _OriginSearch:
         return entries[0] if len(entries) == 1 else None
 
     def _origin_at(self, i: int, entry: int | None, sure: bool, others: tuple[int, ...] = ()) -> NonFiniteOrigin:
+        """Return the origin at node `i`, or at the node `entry` before it, with what is known of the values there."""
         at = i if entry is None else entry
         leaf = self._plan.names[at] == ACCUMULATE
         outside = entry is not None or i in self._external_nodes or self._has_unsaved_bad_input(i)
@@ -361,6 +379,7 @@ class _OriginSearch:
         return i in self._bad_nodes and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
 
     def _stats(self, i: int) -> tuple[TensorStat, ...]:
+        """Return the statistics of the tensors that node `i` saved, without its own result."""
         return tuple(stat_of(name, t) for name, t, own in self.saved_tensors(self._nodes[i]) if not own)
 
 

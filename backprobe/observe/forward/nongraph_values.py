@@ -82,6 +82,7 @@ class NonGraphValues:
     """
 
     def __init__(self, frames: Frames, modules: ModuleWatch, holds_results: bool = True) -> None:
+        """Start without results; at first all are measured, as in a closely inspected step."""
         self._frames, self._modules = frames, modules
         #: Unmeasured results: values or ``None``, reference, address, version, input addresses, entry, node counter.
         self._unmeasured: list[tuple[Any, ...]] = []
@@ -153,7 +154,9 @@ class NonGraphValues:
                 self.measure_noted(0)
 
     def _line(self, frame: FrameType | None) -> tuple[object, int]:
-        """Return the user's code and instruction from which `frame` is called."""
+        """Return the code and instruction of the innermost user's frame from `frame` outwards; (``None``, 0) if there
+        is none.
+        """
         known = self._frames.known
         while frame is not None:
             mine = known.get(id(frame.f_code))
@@ -210,6 +213,10 @@ class NonGraphValues:
         return [norms for *_, norms in self._unread]
 
     def _measure(self, limit: int) -> None:
+        """Begin to measure the noted results whose values are kept or that have at most `limit` elements.
+
+        The norms are read later by ``measure_noted``; no result is noted any more.
+        """
         noted, self._unmeasured = self._unmeasured, []
         self._unmeasured_addresses.clear()
         if not noted or (not limit and private.in_mode()):
@@ -231,7 +238,11 @@ class NonGraphValues:
         self._unread.append((noted, measured, norms))
 
     def _remember(self, noted: list[tuple[Any, ...]], measured: list[tuple[Any, int | None]], norms: Norms) -> None:
-        """Remember which of the `noted` results are non-finite, and the op that made each so."""
+        """Remember which of the `noted` results are non-finite, and the op that made each so.
+
+        :param measured: shape of each result, and its slot in `norms`; ``None`` if it was not measured, so that it
+            counts as bad if its inputs were.
+        """
         bad = dict(self._bad_by_address)  # includes freed tensors: a noted result may be computed from one
         #: The op that produced each result that was overwritten before it was measured.
         unknown: dict[int, Entry] = {}

@@ -83,6 +83,7 @@ class _StepHabits:
     """The lines that step one optimizer, and how often a step writes to each parameter."""
 
     def __init__(self) -> None:
+        """Start without steps."""
         self.lines: dict[CodeLocation, None] = {}
         self._steps = 0
         self._versions_before: dict[int, int] = {}
@@ -90,10 +91,12 @@ class _StepHabits:
         self._writes_per_step: IdentityMap[int] = IdentityMap(private.tensor_ref)
 
     def begin_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep the version counters before a step, in the first ``LEARNING_STEPS`` steps."""
         learns = self._steps < LEARNING_STEPS
         self._versions_before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
 
     def end_step(self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None) -> None:
+        """Learn how often the step wrote to each parameter, and keep `spot` among the lines that step the optimizer."""
         if self._versions_before:
             self._steps += 1
             for p, version in _versions(optimizer):
@@ -108,11 +111,13 @@ class _StepHabits:
                 del self.lines[next(iter(self.lines))]
 
     def writes_per_step(self, parameter: torch.Tensor) -> int | None:
+        """Return how often a step writes to `parameter`; ``None`` if that is not known, or varies."""
         bumps = self._writes_per_step.get(parameter)
         return None if bumps == -1 else bumps
 
 
 def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, int]]:
+    """Return the parameters of an optimizer with their version counters; empty if one of them has none."""
     with contextlib.suppress(RuntimeError, AttributeError):  # inference tensors have no version
         return [(p, p._version) for group in optimizer.param_groups for p in group["params"]]
     return []
@@ -122,6 +127,7 @@ class WriteLog:
     """Log of the latest in-place writes."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
+        """Start an empty log of at most `limit` writes: later ones replace the oldest."""
         self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
         #: The node counter when the first backward call began: earlier writes are set-up.
@@ -139,6 +145,9 @@ class WriteLog:
         self._data[id(out)] = private.tensor_ref(out)
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Log an in-place write of `func` to each tensor in `written`, with the user's line and the running module
+        call.
+        """
         spot, stack = self._frames.spot(frame), self._modules.stack
         where = stack[-1] if stack else None
         for t in written:
@@ -155,10 +164,12 @@ class WriteLog:
                 self._add_silent(t, seq, func, self._frames.spot(frame), None)
 
     def backward_begins(self) -> None:
+        """Note the node counter at the first backward call: writes before it are set-up."""
         if self._trains_from is None:
             self._trains_from = private.next_sequence_nr()
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep the version counters of an optimizer's parameters, to learn how often a step writes to them."""
         known = self._habits.get(optimizer)
         if known is None:
             known = self._habits[optimizer] = _StepHabits()
@@ -178,6 +189,9 @@ class WriteLog:
     def _add(
         self, tensor: torch.Tensor, seq: int, op: object, spot: CodeLocation | None, where: ModuleCallRef | None
     ) -> None:
+        """Log a write of `op` to `tensor`: its storage address and new version; nothing if it has no storage or
+        version.
+        """
         try:
             if _is_fake(tensor):
                 return
@@ -376,6 +390,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 def _short(op: str | None) -> str:
+    """Return the part of an op's name after the last colon."""
     return (op or "").rpartition(":")[2]
 
 

@@ -130,6 +130,10 @@ def is_measurable(parameter: Any) -> bool:
 
 
 def _sample_groups(optimizer: torch.optim.Optimizer, accounts: Mapping[int, Account]) -> Iterator[_GroupSamples]:
+    """Yield samples of the parameters to measure before a step, one object for each parameter group and dtype.
+
+    :param accounts: of the parameters to measure, by id.
+    """
     formula = formula_of(optimizer)
     for group in optimizer.param_groups:
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
@@ -152,6 +156,10 @@ def _sample_group(
     formula: Formula | None,
     options: Mapping[str, Any] | None,
 ) -> _GroupSamples:
+    """Return samples of parameters of one group and dtype, of their state and gradients, before a step.
+
+    If the state cannot be read, only the change as a whole is measured: the formula is left out.
+    """
     samples = [_sample(p) for p in parameters]
     sizes = [len(one) for one in samples]
     weight = _as_rows(samples, sizes)
@@ -186,6 +194,7 @@ def _sample_group(
 
 
 def _as_column(values: Sequence[float]) -> torch.Tensor:
+    """Return numbers as a column in float64."""
     return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
 
 
@@ -213,6 +222,7 @@ def _gradient_sample(parameter: torch.Tensor, copied: bool = False) -> torch.Ten
 
 
 def _gradient_version(parameter: torch.Tensor) -> tuple[Any, int]:
+    """Return a reference to the gradient of a parameter, and its version counter; (``None``, 0) without one."""
     grad = parameter.grad
     return (private.tensor_ref(grad), grad._version) if grad is not None else (None, 0)
 
@@ -227,6 +237,7 @@ def _as_rows(samples: Sequence[torch.Tensor | None], sizes: Sequence[int]) -> to
 
 
 def _measure_changes(group: _GroupSamples, step: int) -> Iterator[tuple[Account, MeasuredChange]]:
+    """Yield how the step changed each parameter of a group, scaled from its samples to the whole parameter."""
     parameters = [account.ref() for account in group.accounts]
     samples = [_sample(p) if p is not None and is_measurable(p) else None for p in parameters]
     samples = [s if s is not None and len(s) == n else None for s, n in zip(samples, group.sizes, strict=True)]
@@ -293,7 +304,11 @@ def _explained_parts(
 def _measure_parts(
     group: _GroupSamples, changed: torch.Tensor, after: torch.Tensor, gradient: torch.Tensor
 ) -> list[torch.Tensor]:
-    """Return the fields of ``_RowNumbers``, each for all rows."""
+    """Split the changes of all rows into the parts of gradient, momentum and decay by the optimizer's formula.
+
+    :param changed: the change of the weights; `after`: the weights after the step.
+    :returns: the fields of ``_RowNumbers``, each for all rows.
+    """
     formula, options = group.formula, group.options
     assert formula is not None and options is not None
     weight, decay = group.weight, options.get("weight_decay", 0.0)
@@ -334,4 +349,5 @@ def _measure_parts(
 
 
 def _row_norms(rows: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean norm of each row."""
     return torch.linalg.vector_norm(rows, dim=1)

@@ -55,6 +55,12 @@ class OpRecordingMode(TorchDispatchMode):
         copies: TensorCopies,
         on_error: Callable[[BaseException], None],
     ) -> None:
+        """Make the mode without putting it on the stack.
+
+        :param current_module: returns the module call that is running.
+        :param names: display names or numbers of weights.
+        :param copies: keeps copies of values that cannot be computed again.
+        """
         super().__init__()
         self.frames, self.current_module, self.names, self.copies, self.on_error = (
             frames,
@@ -101,6 +107,10 @@ class OpRecordingMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
+        """Run an op and record it with its inputs and outputs. Called by torch for each op below autograd.
+
+        Queries, tracing, and a paused mode are not recorded. Errors of the recording go to ``on_error``.
+        """
         kwargs = kwargs or {}
         if self.is_paused or private.tracing():
             return func(*args, **kwargs)
@@ -127,6 +137,11 @@ class OpRecordingMode(TorchDispatchMode):
     def _record_inputs(
         self, known: tuple[str, tuple[str, ...], bool], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """Record an op that is about to run: its arguments, place, phase and the state of its random generator.
+
+        :param known: the op's name, the arguments that it writes to, and whether it is random.
+        :returns: what ``_record_outputs`` needs; ``None`` if an argument is symbolic.
+        """
         name, writes, random = known
         short = name.partition(".")[0]
         inputs: list[Taken] = []
@@ -135,7 +150,10 @@ class OpRecordingMode(TorchDispatchMode):
         names = [a.name for a in func._schema.arguments]
 
         def reader(is_overwritten: bool) -> Callable[[object], int]:
+            """Return a function that adds a tensor to the inputs. `is_overwritten`: the op does not read its values."""
+
             def position_of(one: object) -> int:
+                """Return the position of a tensor among the inputs, to which it is added if it is new."""
                 at = input_positions.get(id(one))
                 if at is None:
                     at = input_positions[id(one)] = len(inputs)
@@ -192,6 +210,9 @@ class OpRecordingMode(TorchDispatchMode):
         return op, where, written, info(short).is_uninitialised or short == "resize_", generator
 
     def _record_outputs(self, pending: Any, out: object) -> None:
+        """Complete the record of an op that has run: fingerprints of what it wrote and returned, as the producer of
+        these.
+        """
         op, where, written, empty, generator = pending
         if op.random and op.random == _generator_hash(generator):  # it could have drawn, and did not
             op = replace(op, random="")
@@ -322,6 +343,9 @@ class OpRecordingMode(TorchDispatchMode):
         return (None, self.frames.site(inner)) if inner is not None else (None, None)
 
     def _frame_kind(self, code: CodeType) -> int:
+        """Return whether code is the user's, a library's, the engine's call, or backprobe's, torch's or Python's
+        own.
+        """
         file = code.co_filename
         if self.frames.is_user(code):
             return _USER_FRAME
@@ -353,6 +377,7 @@ def _signature(func: Any) -> tuple[str, tuple[str, ...], bool]:
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in `value`, also in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -373,7 +398,7 @@ def _generator(args: Any, kwargs: Any) -> torch.Generator | None:
 
 
 def _generator_hash(generator: Any) -> str:
-    """Return a hash of the state of a random number generator."""
+    """Return a hash of the state of a random number generator; empty for ``None``."""
     if generator is None:
         return ""
     return hashlib.blake2b(bytes(generator.get_state().tolist()), digest_size=8).hexdigest()

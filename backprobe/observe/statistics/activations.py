@@ -76,6 +76,7 @@ class Activations:
         clock: Callable[[], object],
         took: Callable[..., None],
     ) -> None:
+        """Prepare to measure on the current thread; ``attach`` registers the module hooks."""
         self._name_of, self._fault, self._clock, self._on_measured = name_of, fault, clock, took
         self.numbers = Numbers()
         self._outputs: dict[tuple[torch.device, torch.dtype], Outputs] = {}
@@ -113,6 +114,7 @@ class Activations:
         self._hooks.on()
 
     def detach(self) -> None:
+        """Remove the module hooks, and forget outputs that wait to be measured."""
         self._hooks.off()
         self._stack.clear()
         self._waiting_outputs.clear()
@@ -127,6 +129,10 @@ class Activations:
         return self.numbers
 
     def _enter(self, module: nn.Module, args: object) -> None:
+        """Note that a module call begins: its name, and the sequence number from which on it makes nodes.
+
+        A module hook.
+        """
         if _compiling() or get_ident() != self._thread:
             return
         if not self._stack:
@@ -142,6 +148,7 @@ class Activations:
         self._module_names.append(name)
 
     def _find_name(self, module: nn.Module) -> str | None:
+        """Return the name of a module, and remember it; ``None`` if it has none."""
         try:
             name = self._name_of(module)
             if name is not None:
@@ -152,6 +159,10 @@ class Activations:
         return name
 
     def _leave(self, module: nn.Module, args: object, output: object) -> None:
+        """Measure the output of a module call that is over, and the graph if it was the outermost call. A module hook.
+
+        Small outputs are collected and measured together. Outputs without gradient mode are not measured.
+        """
         if _compiling() or get_ident() != self._thread or not self._stack:
             return
         begin = _clock()
@@ -206,7 +217,7 @@ class Activations:
         return None if self._waiting_outputs.add(name, output) else output
 
     def _outputs_like(self, tensor: torch.Tensor) -> Outputs:
-        """Return the collection for outputs of the tensor's device and dtype."""
+        """Return the collection for outputs of the tensor's device and dtype, which may be new."""
         key = tensor.device, tensor.dtype
         found = self._outputs.get(key)
         if found is None:
@@ -220,7 +231,9 @@ class Activations:
             self.numbers.sums[weight] = math.prod(weight.shape[1:])
 
     def _measure_graph(self, output: object) -> None:
-        """Measure the saved tensors in the graph of an outermost module's output."""
+        """Measure the saved results of activations, attentions and routers in the graph of an outermost module's
+        output.
+        """
         self._last_output = None
         self._outermost_calls += 1
         tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
@@ -267,7 +280,10 @@ class Activations:
         return value.detach() if value is not None and is_measurable(value) else None
 
     def _measure_routers(self, choices: list[object], nodes: list[torch.autograd.graph.Node]) -> None:
-        """Measure how evenly routers distribute rows among experts."""
+        """Measure how evenly routers distribute rows among experts.
+
+        :param choices: nodes that choose experts, as of ``topk``; `nodes`: all visited nodes.
+        """
         routers = Routers(nodes, saved_tensor)
         for node in choices:
             name, found = self._module_of_node(node), routers.choice(node)
@@ -367,7 +383,7 @@ class Activations:
 
 
 def _quantity_at(node: Any) -> str:
-    """Return what is measured at a node; empty for nothing."""
+    """Return the kind of value that is measured at `node`, such as ``relu`` or ``attention``; empty for nothing."""
     name = node.name()
     what = "attention" if name.startswith(_FUSED_ATTENTION) else _KIND_OF_NODE.get(name, "")
     kind = type(node)

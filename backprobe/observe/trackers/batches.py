@@ -60,6 +60,7 @@ class _Call:
     __slots__ = ("args", "kind", "kwargs", "name", "trained")
 
     def __init__(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+        """Hold the tensors among the arguments of a call of `module`."""
         self.kind, self.name = type(module).__name__, name
         self.trained = next(module.parameters(), None) is not None
         count = [0]
@@ -80,9 +81,11 @@ class Batches(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether batches are saved at all: not with ``--max-batch-mb 0``."""
         return settings.max_batch_mb > 0
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without arguments; module hooks are registered when observing begins."""
         self._context, self._own = context, context.events.own
         self._max_bytes = context.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
@@ -106,10 +109,14 @@ class Batches(Tracker):
     # Attach and detach
 
     def observing_begins(self) -> None:
+        """Register hooks on all module calls, and remember the thread: only its calls are noted."""
         self._thread = get_ident()
         self._hooks.on()
 
     def observing_pauses(self) -> None:
+        """Remove the hooks, save the running step's batch if the script raised an error in it, and release what is
+        held.
+        """
         self._hooks.off()
         error = self._context.raised
         steps = self._context.steps
@@ -121,6 +128,7 @@ class Batches(Tracker):
     # Arguments of a step
 
     def _enter(self, module: nn.Module, args: object) -> None:
+        """Hold the arguments of an outermost module call that begins. A module hook."""
         if private.compiling():
             return
         if get_ident() != self._thread:
@@ -139,6 +147,7 @@ class Batches(Tracker):
         self._own.since(mark)
 
     def _leave(self, module: nn.Module, args: object, output: object) -> None:
+        """Note that a module call is over, and charge the cost of our hooks after an outermost one. A module hook."""
         if private.compiling():
             return
         if self._depth and get_ident() == self._thread:
@@ -147,6 +156,11 @@ class Batches(Tracker):
                 self._own.clocked += self._call_count * self._context.modules.overhead
 
     def _note_arguments(self, module: nn.Module, args: object, frame: FrameType) -> None:
+        """Hold the arguments of an outermost module call; release those of the last step, unless it waits for its
+        statistics.
+
+        :param frame: the frame of the module's call, which has the keyword arguments.
+        """
         if private.graph_task() != -1:  # a checkpoint's recomputation
             return
         step = self._context.steps.next_forward_step
@@ -161,14 +175,17 @@ class Batches(Tracker):
         step_arguments.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
 
     def _name_of(self, module: nn.Module) -> str:
+        """Return the full name of a module, or the label of its outermost module; empty if it is not known."""
         found = self._context.modules.root_and_path(module)
         return (self._context.modules.full_name(*found) or found[0].label) if found is not None else ""
 
     def sentinel_call_begins(self, spot: object, roots: object) -> None:
+        """Hold the targets of the loss of an unrecorded call, if the step is to be measured."""
         if self._context.steps.index >= self._context.next_measured_step:
             self._hold_targets(roots)
 
     def graph_walked(self, running: Any, frame: FrameType | None) -> None:
+        """Hold the targets of the loss of an outermost recorded call."""
         if running.inside is None:
             self._hold_targets(running.roots)
 
@@ -188,6 +205,7 @@ class Batches(Tracker):
                     waiting.append(child)
 
     def _targets_of(self, node: object, step_arguments: _StepArguments) -> None:
+        """Hold the targets that a loss's `node` saved, unless a module call got the same memory as an argument."""
         for name, slot in private.saved_slots(node):
             if name not in _TARGET_TENSORS:
                 continue
@@ -209,15 +227,18 @@ class Batches(Tracker):
     # Alarms and errors
 
     def measurement_begins(self, step: int) -> None:
+        """Keep the arguments of `step` until its statistics were checked."""
         self._unchecked_steps.add(step)
         self._depth = 0  # an interrupted forward does not call the leave hook
 
     def measurement_ended(self, step: int) -> None:
+        """Release the arguments of `step`, whose statistics were checked, unless it is still running."""
         self._unchecked_steps.discard(step)
         if step != self._step:
             self._arguments.pop(step, None)
 
     def alarm(self, alarm: Any) -> None:
+        """Save the batch of the step in which an alarm occurred, for at most ``MAX_ALARM_BATCHES`` alarms."""
         if (
             alarm.step not in self._saved_batches
             and self._alarms < MAX_ALARM_BATCHES
@@ -226,11 +247,15 @@ class Batches(Tracker):
             self._alarms += 1
 
     def call_failed(self, what: str) -> None:
+        """Save the batch of a step in which an unrecorded backward call failed, except for an overflow with a
+        ``GradScaler``.
+        """
         if what.startswith("a gradient") and self._context.steps.losses.current_scale is not None:
             return  # an overflow, which the GradScaler handles
         self._save_bad_batch(self._context.steps.index, what)
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
+        """Save the batch of a step in which a recorded call raised, or its loss or a gradient is not finite."""
         if not recorded.has_trouble:
             return
         if recorded.raised is not None:
@@ -241,6 +266,9 @@ class Batches(Tracker):
             self._save_bad_batch(recorded.step, "a gradient is not finite")
 
     def _save_bad_batch(self, step: int, why: str) -> None:
+        """Save the batch of `step` because of an error, unless the step before was bad, too, or enough batches are
+        saved.
+        """
         follows, self._last_bad_step = step <= self._last_bad_step + 1, step  # NaN weights make every later step bad
         if (
             not follows
@@ -275,6 +303,7 @@ class Batches(Tracker):
         return True
 
     def _copy_batch(self, step: int, why: str, step_arguments: _StepArguments) -> tuple[Batch, int]:
+        """Return a copy of the batch on the CPU, within the space that is left, and the number of its bytes."""
         copies = _Copies(self._max_bytes)
         calls = tuple(
             BatchCall(
@@ -295,9 +324,11 @@ class Batches(Tracker):
     # Results
 
     def records(self) -> tuple[KeptBatch, ...]:
+        """Return what was saved, a record for each batch."""
         return tuple(self._saved_batches.values())
 
     def unseen(self) -> list[Unseen]:
+        """Return batches that should have been saved and were not available, or could not be written."""
         found = []
         if self._unavailable_steps:
             text = "no call of a module with gradient mode on was seen in these steps"
@@ -316,6 +347,10 @@ class _Copies:
         self._known: dict[int, Any] = {}
 
     def of(self, value: object, note: str, path: str = "") -> Any:
+        """Return `value` with copies in place of held tensors, also in containers.
+
+        :param note: what to call a tensor in the notes, with a placeholder for its `path` in the containers.
+        """
         if isinstance(value, _HeldTensor):
             key = id(value.tensor)
             if key not in self._known:
@@ -328,6 +363,9 @@ class _Copies:
         return value
 
     def _copy(self, held: _HeldTensor, what: str) -> Any:
+        """Return a copy of a held tensor on the CPU; a ``LeftOut`` with the reason if it cannot be copied or is too
+        large.
+        """
         here = private.local(held.tensor)
         if here is None:
             return self._note_left_out(what, "its memory was given back")
@@ -345,6 +383,7 @@ class _Copies:
         return here.detach().to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
 
     def _note_left_out(self, what: str, why: str) -> LeftOut:
+        """Note that the tensor `what` is left out, and return the placeholder for it."""
         self.notes.append(f"{what} is left out: {why}")
         return LeftOut(why)
 
@@ -385,6 +424,7 @@ def _hold_tensors(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
 
 
 def _held_tensors_in(value: object) -> list[_HeldTensor]:
+    """Return the held tensors in `value`, also in nested containers."""
     if isinstance(value, _HeldTensor):
         return [value]
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()

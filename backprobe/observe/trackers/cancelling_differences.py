@@ -94,6 +94,8 @@ class _EqualGraphs(NamedTuple):
 
 
 class _Candidate(NamedTuple):
+    """A comparison of the running step whose sides are equal, to be counted if a backward call reaches it."""
+
     spot: CodeLocation
     versions: _Versions
     #: The sequence number of the difference.
@@ -104,6 +106,7 @@ class CancellingDifferencesTracker(Tracker):
     """Tracker of differences of equal values: Note [Cancelling differences]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without lines."""
         self._context, self._frames = context, context.frames
         self._lines: dict[CodeLocation, _Line] = {}
         # Of the running step: comparisons that wait for a backward call, and differences on the way to exponentials.
@@ -113,18 +116,22 @@ class CancellingDifferencesTracker(Tracker):
         self._nodes_left = MAX_NODES
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the comparisons of the last step."""
         self._forget()
 
     def observing_pauses(self) -> None:
+        """Forget the comparisons of the running step."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget all that belongs to the running step only."""
         self._candidates = []
         self._differences.clear()
         self._comparison_counts.clear()
         self._nodes_left = MAX_NODES
 
     def op_inspected(self, op: Op) -> None:
+        """Compare the two sides of an op that compares, and follow differences on their way to an exponential."""
         out = op.out
         if type(out) is not _Tensor or not out.requires_grad or op.optimizing or private.in_transform():
             return
@@ -141,6 +148,11 @@ class CancellingDifferencesTracker(Tracker):
                 self._compare(op, name, sides)
 
     def _compare(self, op: Op, name: str, sides: list[torch.Tensor]) -> None:
+        """Compare the two sides of an op; keep it as a candidate if graphs and values are equal, and else rule its line
+        out.
+
+        :param name: the op's canonical name.
+        """
         spot = self._frames.spot_of_op(op.frame)
         if spot is None or capturing():
             return
@@ -181,6 +193,7 @@ class CancellingDifferencesTracker(Tracker):
             self._differences.put(op.out, candidate)
 
     def _new_line(self, name: str, frame: FrameType | None, sides: list[torch.Tensor]) -> _Line:
+        """Return the entry of a line that compares, with the places that run it and those that made its two sides."""
         if name == _RSUB:
             sides = sides[::-1]
         running: list[CodeLocation] = []
@@ -195,7 +208,7 @@ class CancellingDifferencesTracker(Tracker):
         return _Line(name, tuple(running), (one, other), recomputed_side)
 
     def _place_of_node(self, seq: int) -> CodeLocation | None:
-        """Return the place that made the node with a sequence number."""
+        """Return the place that made the node with a sequence number; ``None`` if it is not in the log."""
         for end, entry in zip(*self._context.recorder.log.slice(seq, seq), strict=True):
             if end > seq:
                 return spot_of(entry)
@@ -276,6 +289,7 @@ class CancellingDifferencesTracker(Tracker):
         self._candidates = left
 
     def records(self) -> Iterator[CancellingDifference]:
+        """Yield a record of each line whose sides were equal in at least ``MIN_STEPS`` steps, and never ruled out."""
         for spot, line in self._lines.items():
             if line.is_ruled_out or line.steps < MIN_STEPS:
                 continue
@@ -289,7 +303,9 @@ class CancellingDifferencesTracker(Tracker):
             )
 
     def _line_of_side(self, line: _Line, recomputed_side: int, compared: Compared) -> Site | None:
-        """Return the line that made a side, or that assigned its variable if a function of the script made it."""
+        """Return the line that made the side `recomputed_side` (0 or 1), or that assigned its variable if a function of
+        the script made it.
+        """
         makers, assigned = [self._frames.site(one) for one in line.sides], compared.made[recomputed_side]
         maker = makers[recomputed_side] if makers[0] != makers[1] else None  # a line that makes both tells nothing
         if assigned is None or maker is None:
@@ -298,6 +314,7 @@ class CancellingDifferencesTracker(Tracker):
 
 
 def _is_comparable(side: object) -> bool:
+    """Return whether a side of a comparison is a dense float tensor of a size that is compared."""
     return bool(
         isinstance(side, _Tensor)
         and private.is_dense(side)
@@ -335,10 +352,12 @@ def _layer_properties(node: Any) -> tuple[bool, bool]:
 
 
 def _is_log_target(op: Op) -> bool:
+    """Return whether a call of ``kl_div`` takes its target as logarithms."""
     return bool(op.kwargs.get("log_target", False))
 
 
 def _are_equal(name: str, op: Op, sides: list[torch.Tensor]) -> bool:
+    """Return whether the two sides are equal, element by element; of ``kl_div``, nearly equal as probabilities."""
     one, other = (side.detach() for side in sides)
     if name == _KL and not _is_log_target(op):
         return bool(torch.allclose(one.exp(), other, rtol=0, atol=PROBABILITIES_WITHIN))

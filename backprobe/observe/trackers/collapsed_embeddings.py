@@ -124,6 +124,7 @@ class CollapsedEmbeddingsTracker(Tracker):
     """Tracker of comparisons of two trained embeddings: Note [Collapsed embeddings]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without lines."""
         self._context, self._frames = context, context.frames
         self._lines: dict[_Key, list[_Measurement]] = {}
         self._later = Later()
@@ -134,18 +135,22 @@ class CollapsedEmbeddingsTracker(Tracker):
         self._normalised_tensors: FollowedTensors[bool] = FollowedTensors()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the comparisons of the last step."""
         self._forget()
 
     def observing_pauses(self) -> None:
+        """Forget the comparisons of the running step."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget all that belongs to the running step only."""
         self._comparisons = []
         self._followed.clear()
         self._fitted_tensors.clear()
         self._normalised_tensors.clear()
 
     def op_inspected(self, op: Op) -> None:
+        """Measure an op that compares two embeddings, and follow its result on the way to the loss."""
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return
         out = op.out
@@ -170,17 +175,22 @@ class CollapsedEmbeddingsTracker(Tracker):
         self._follow(name, tensors, out)
 
     def _note_parts(self, op: Op, parts: tuple[object, ...]) -> None:
+        """Note that the parts of a tensor with normalised rows, such as from ``chunk``, are normalised too."""
         if canonical(op_name(op.func)) in _PARTS and self._normalised_tensors.of(op.tensors()):
             for part in parts:
                 if type(part) is _Tensor:
                     self._normalised_tensors.put(part, True)
 
     def _is_comparison(self, stage: str, one: object, other: object) -> bool:
+        """Return whether an op at `stage` compares two embeddings; a product only if the rows of both are
+        normalised.
+        """
         if stage == "product" and not (self._normalised_tensors.get(one) and self._normalised_tensors.get(other)):
             return False
         return _are_embeddings(one, other)
 
     def _measure_comparison(self, op: Op, name: str, stage: str, one: torch.Tensor, other: torch.Tensor) -> None:
+        """Measure the rows of two embeddings that an op compares, and begin to follow its result."""
         dim = op.kwargs.get("dim", op.args[2] if len(op.args) > 2 and type(op.args[2]) is int else 1)
         is_cosine = name in _COSINES
         if is_cosine and name == canonical("cosine_embedding_loss"):
@@ -200,6 +210,9 @@ class CollapsedEmbeddingsTracker(Tracker):
             self._followed.put(op.out, frozenset((len(self._comparisons) - 1,)))
 
     def _follow(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
+        """Follow comparisons through an op to its result `out`, if they go on unchanged but for sums, means and
+        factors.
+        """
         followed = self._followed.of(tensors)
         origins: frozenset[int] = frozenset().union(*followed)
         kept = {
@@ -245,6 +258,10 @@ class CollapsedEmbeddingsTracker(Tracker):
                 self._keep_numbers(one, numbers[6 * i : 6 * i + 6])
 
     def _keep_numbers(self, look: _Comparison, numbers: list[float]) -> None:
+        """Keep the measurement of a comparison for its line; if rows became equal, have the next step confirm it.
+
+        :param numbers: for both tensors: spread, deviation, and distance of the rows from length 1.
+        """
         if not all(map(math.isfinite, numbers)) or (look.key not in self._lines and len(self._lines) >= MAX_LINES):
             return
         spread, deviation, off_unit = (max(numbers[i], numbers[i + 3]) for i in range(3))
@@ -263,6 +280,7 @@ class CollapsedEmbeddingsTracker(Tracker):
             self._context.inspect_until(step + 2)  # the next step confirms it
 
     def records(self) -> Iterator[CollapsedEmbeddings]:
+        """Yield a record of each line that compares embeddings whose rows became equal."""
         for (spot, op), seen in self._lines.items():
             if _is_collapsed(seen):
                 first, last = seen[0], seen[-1]
@@ -272,6 +290,7 @@ class CollapsedEmbeddingsTracker(Tracker):
 
 
 def _is_collapsed(seen: list[_Measurement]) -> bool:
+    """Return whether the rows differ hardly any more in the last measurement, and already less in the one before."""
     if len(seen) < 3:
         return False
     first, before, last = seen[0], seen[-2], seen[-1]
@@ -283,7 +302,11 @@ def _is_collapsed(seen: list[_Measurement]) -> bool:
 
 
 def _stage_of(name: str) -> str | None:
-    """Return the stage that an operation begins a comparison in; ``None`` if it compares nothing."""
+    """Return the key of ``_FINISHES`` that an op which compares needs next, or nothing (empty) if its result is
+    complete.
+
+    ``None`` if the op compares nothing.
+    """
     if name in _COSINES or name in _DISTANCES:
         return ""
     if name in DIFFERENCES:
@@ -292,7 +315,7 @@ def _stage_of(name: str) -> str | None:
 
 
 def _are_embeddings(one: Any, other: Any) -> bool:
-    """Return whether two tensors with a graph have one shape, with rows of some length."""
+    """Return whether two different tensors with a graph have the same shape, with enough rows of enough elements."""
     if one is other or not (one.requires_grad and other.requires_grad) or one.is_leaf or other.is_leaf:
         return False
     if one.shape != other.shape or one.dim() < 2 or not (one.is_floating_point() and other.is_floating_point()):

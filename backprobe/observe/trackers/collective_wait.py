@@ -51,11 +51,12 @@ FLIGHT_READ_INTERVAL_S = 2.0
 
 
 def rank() -> int | None:
-    """Return this process's rank if torch.distributed is in use."""
+    """Return this process's rank if torch.distributed is in use; otherwise ``None``."""
     return int(torch.distributed.get_rank()) if in_use() else None
 
 
 def in_use() -> bool:
+    """Return whether a default process group of torch.distributed is initialized."""
     return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
@@ -97,6 +98,10 @@ class CollectiveWaitWatcher:
         others: Callable[[], Iterable[RankSeen]] | None = None,
         kept: bool = False,
     ) -> None:
+        """Prepare to watch the current thread; ``start`` begins.
+
+        :param say: print a message about a long wait.
+        """
         self._frames, self._on_change, self._prints_reports, self._read_reports = frames, changed, say, others
         self._reported: _Wait | None = None
         self._thread_id = threading.get_ident()
@@ -138,11 +143,15 @@ class CollectiveWaitWatcher:
         return step if step == before + 1 else None
 
     def start(self) -> None:
+        """Start the watching thread, if it does not run yet."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="backprobe-waiting", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
+        """Stop the watching thread and wait up to a second for it; restore the flight recorder's environment
+        variables.
+        """
         if self.rank is None:  # a process that ends at once may never have been inspected
             self.rank = rank()
         self._flight.restore_environment()
@@ -151,6 +160,7 @@ class CollectiveWaitWatcher:
             self._thread.join(1.0)
 
     def _run(self) -> None:
+        """Inspect the watched thread's stack at intervals until ``stop``. The body of the watching thread."""
         with contextlib.suppress(
             Exception
         ):  # stop watching silently: the script's output must not contain a traceback of ours
@@ -158,7 +168,7 @@ class CollectiveWaitWatcher:
                 self.inspect()
 
     def inspect(self) -> None:
-        """Inspect the watched thread's stack once."""
+        """Inspect the watched thread's stack once: note its place, begin or end a wait, and report a long wait."""
         at = wall_clock.now()
         frame = sys._current_frames().get(self._thread_id)
         found = rank()
@@ -216,6 +226,9 @@ class CollectiveWaitWatcher:
             self._on_change()
 
     def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:
+        """Return the line of the first frame of the user's files among (file, line, function); ``None`` if there is
+        none.
+        """
         mine = next((one for one in frames if self._frames.is_users_file(one[0])), None)
         return None if mine is None else site_at(*mine)
 
@@ -316,12 +329,14 @@ class CollectiveWaitWatcher:
             say(f"backprobe: {said(found, wall_clock.now())}", sys.stderr)
 
     def _end_wait(self, at: float) -> None:
+        """End the running wait at time `at`, and keep it if it was long."""
         now, self._current_wait = self._current_wait, None
         self._reported = None
         if now is not None and at - now.began > MIN_WAIT_S:
             self._waits.append((now, at))
 
     def _wait_record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
+        """Return the record of a wait that took `seconds`; `ended` says how it ended."""
         site = self._frames.site
         callers = tuple(line for spot in wait.callers if (line := site(spot)) is not None)
         made = RankWait(wait.op, site(wait.spot), wait.began, seconds, ended, wait.inside, callers=callers)

@@ -58,6 +58,7 @@ class CorruptionTracker(Tracker):
     """Tracker of what changes gradients and weights between backward calls."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without known leaves: nothing is followed before a backward call gave finite gradients."""
         self._context, self._names, self._frames = context, context.names, context.frames
         #: References, by id, to the leaves to which the backward calls since the last update gave finite gradients.
         self._finite_leaves: _References = {}
@@ -84,6 +85,7 @@ class CorruptionTracker(Tracker):
     # Events between two backward calls
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        """Note the line that uses or replaces a gradient since the last finite backward call."""
         if not self._finite_leaves:
             return
         if value is not None:
@@ -97,6 +99,7 @@ class CorruptionTracker(Tracker):
             self._gradient_uses[spot] = "assignment to .grad" if put else self._gradient_uses.get(spot, "")
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note the line and op that wrote in place to a weight, or to a gradient that the script used."""
         if not self._finite_leaves or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
             return
         spot = self._frames.spot(frame)
@@ -109,10 +112,15 @@ class CorruptionTracker(Tracker):
             self._gradient_uses[spot] = self._gradient_uses.get(spot) or op_name(func)
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that assigns ``.data`` of a weight."""
         if _is_among(tensor, self._finite_leaves):
             self._weight_writes.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Check whether gradients that lines or hooks touched are still finite before the optimizer uses them.
+
+        The check is left out if such checks have taken too much time.
+        """
         if not self._finite_leaves or self._cause_known:
             return
         held = [p for p in parameters_of(optimizer) if _is_among(p, self._finite_leaves)]
@@ -140,6 +148,7 @@ class CorruptionTracker(Tracker):
             self._add_record("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer stepped, and its line; the uses of gradients before it are over."""
         if self._finite_leaves:
             self._optimizer_steps.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
             self._gradient_uses.clear()
@@ -147,11 +156,15 @@ class CorruptionTracker(Tracker):
     # Events of backward calls
 
     def hook_registered(self, tensor: torch.Tensor, hook: object, frame: FrameType) -> None:
+        """Remember the code and the line of a hook that the script registers on a tensor with a node."""
         if len(self._tensor_hooks) >= MAX_REMEMBERED_HOOKS:
             self._tensor_hooks.clear()
         self._tensor_hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
 
     def backward_returned(self, running: ActiveBackward) -> None:
+        """Record the script's hooks in the graph of a call with bad gradients: one of them may have made a gradient
+        bad.
+        """
         if not running.watch.norms.bad or len(self._hook_records) >= MAX_RECORDS or self._cause_known:
             return
         index, graph = running.index, running.graph
@@ -178,6 +191,9 @@ class CorruptionTracker(Tracker):
         return None
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which leaves a call gave finite gradients; if it is bad, record what made a weight bad since the last
+        call.
+        """
         if recorded.kind == "autograd.grad" or running.inside is not None or recorded.raised is not None:
             return
         if recorded.has_trouble:
@@ -207,9 +223,11 @@ class CorruptionTracker(Tracker):
             self._forget_events()
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        """Forget which values were finite: calls of the fast path are not observed."""
         self.sentinel_call_begins(spot, ())
 
     def _forget_events(self) -> None:
+        """Forget the steps, writes and uses of gradients since the last backward call."""
         self._optimizer_steps.clear()
         self._weight_writes.clear()
         self._gradient_uses.clear()
@@ -246,12 +264,17 @@ class CorruptionTracker(Tracker):
     def _add_record(
         self, what: str, bad: list[object], op: str, site: Site | None, why: str = "", sure: bool = True, ago: int = 0
     ) -> None:
+        """Add a record of bad gradients or weights (`what`), unless there are ``MAX_RECORDS``.
+
+        :param bad: the parameters; `op` and `site`: what made them bad; `ago`: how many steps before the running one.
+        """
         if len(self._found) < MAX_RECORDS:
             names = tuple(self._names.of(p) for p in bad)
             step = max(self._context.steps.index - ago, 0)
             self._found.append(Spoilt(step, what, names, op, site, None, why, sure))
 
     def records(self) -> tuple[object, ...]:
+        """Return the records of values that became bad, and of hooks in graphs of bad calls."""
         return (*self._found, *self._hook_records)
 
 

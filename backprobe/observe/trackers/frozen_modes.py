@@ -107,7 +107,7 @@ class Part:
     stepped: CodeLocation | None = None
 
     def restart(self) -> None:
-        """Forget the steps in training mode."""
+        """Forget the steps in training mode: counts and statistics begin anew."""
         self.steps, self.since, self.last, self.looked, self.count = 0, -1, -1, -1, -1
         self.pairs = self.updates = self.quiet = self.loud = self.graphs = 0
         self.before, self.moved, self.has_stepped = [], 0.0, None
@@ -119,6 +119,7 @@ class Part:
 
     @property
     def is_updated(self) -> bool:
+        """Return whether the running statistics were updated in enough of the steps in training mode."""
         return self.updates >= MIN_UPDATES and self.updates >= MIN_UPDATED_SHARE * self.pairs
 
 
@@ -126,6 +127,7 @@ class FrozenModeTracker(Tracker):
     """Tracker of the modes of frozen parts: Note [Frozen parts]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without parts; hooks are called before each optimizer step, also in the fast path."""
         self._context = context
         self._parts: list[Part] = []
         #: The parts by their modules, and parts whose parameters follow another model.
@@ -140,6 +142,7 @@ class FrozenModeTracker(Tracker):
         self._hooks = context.step_hooks(self, before=self._before_optimizer_step)
 
     def observing_begins(self) -> None:
+        """Attach the hooks before optimizer steps."""
         self._hooks.attach()
 
     def novelty_found(self, step: int) -> None:
@@ -151,6 +154,7 @@ class FrozenModeTracker(Tracker):
         self._search_again = True
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
+        """Note the line that calls a frozen part, and in training mode, whether with gradient mode and with a graph."""
         part = self._parts_by_module.get(module) if self._parts else None
         if part is None:
             return
@@ -211,7 +215,7 @@ class FrozenModeTracker(Tracker):
     # Frozen parts
 
     def _search_parts(self, optimizer: torch.optim.Optimizer) -> None:
-        """Add the frozen parts that are new."""
+        """Add the frozen parts of all models that are new, until ``MAX_PARTS`` are followed."""
         held = self._held_parameter_ids(optimizer)
         for root, model in self._context.modules.models():
             if len(self._parts) >= MAX_PARTS:
@@ -235,6 +239,7 @@ class FrozenModeTracker(Tracker):
         return ids_held_by(*optimizers)
 
     def _add_part(self, root: RootModule, module: nn.Module) -> None:
+        """Begin to follow a frozen part, if it has layers that behave differently in training mode."""
         inside = list(module.modules())
         norms = [one for one in inside if _has_statistics(one)]
         dropouts = [one for one in inside if isinstance(one, AFFECTED) and bool(getattr(one, "p", False))]
@@ -273,6 +278,10 @@ class FrozenModeTracker(Tracker):
     # Looks at tensors
 
     def _check_tensors(self, part: Part, step: int, optimizer: torch.optim.Optimizer) -> None:
+        """Check the parameters and the running statistics of a part before an optimizer's step.
+
+        A part that is trained, or whose parameters change again and again, is followed no more.
+        """
         leaf: Any = part.leaf()
         if leaf is None or part.looked == step:
             return
@@ -312,6 +321,7 @@ class FrozenModeTracker(Tracker):
         return any(p.requires_grad and (id(p) in held or p.grad is not None) for p in parameters)
 
     def records(self) -> tuple[FrozenInTraining, ...]:
+        """Return the records of the frozen parts whose mode looks like a mistake."""
         return judge(self._parts, self._context)
 
 
@@ -321,6 +331,7 @@ def _has_statistics(module: object) -> bool:
 
 
 def _has_mode(module: object) -> bool:
+    """Return whether a module behaves differently in training mode: a normalisation layer, or an active dropout."""
     return _has_statistics(module) or (isinstance(module, AFFECTED) and bool(getattr(module, "p", False)))
 
 
@@ -343,6 +354,9 @@ def _frozen_parts(model: nn.Module, held: set[int]) -> Iterator[nn.Module]:
 
 
 def _may_train(p: torch.Tensor, held: set[int]) -> bool:
+    """Return whether a parameter is or may be trained: it requires a gradient, and an optimizer holds it or it has
+    one.
+    """
     return bool(p.requires_grad) and (id(p) in held or p.grad is not None)
 
 
@@ -366,6 +380,7 @@ def _sample_changed(part: Part) -> bool:
 
 
 def _statistics(part: Part) -> Iterator[_Statistics]:
+    """Yield copies of the running statistics of a part's layers that are in training mode."""
     for ref in part.norms[:MAX_NORMS]:
         module: Any = ref()
         if module is None or not module.training or module.running_mean is None or module.running_var is None:

@@ -101,10 +101,15 @@ class _Line:
     last: _Call | None = None
 
     def note_effect(self) -> None:
+        """Note that a call of the line had an effect: it ends the row of calls without one."""
         self.longest_row_without_effect = max(self.longest_row_without_effect, self.calls_without_effect)
         self.calls_without_effect = 0
 
     def note_no_effect(self, reason: str, call: _Call, optimizer: SeenOptimizer) -> None:
+        """Count a call without effect; another `reason` than before begins a new row.
+
+        :param optimizer: the optimizer whose gradients the call should have clipped.
+        """
         if reason != self.reason:
             self.reason, self.calls_without_effect = reason, 0
             self.norms.clear()
@@ -118,6 +123,7 @@ class GradientClippingTracker(Tracker):
     """Tracker that compares the gradients that calls clip with those that optimizers find in their next steps."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without lines; calls that clip are listened to while the session observes."""
         self._context = context
         self._lines: dict[CodeLocation | None, _Line] = {}
         #: Calls of the last steps that no optimizer has used yet.
@@ -133,15 +139,21 @@ class GradientClippingTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Start listening to calls that clip gradients, and remember the thread: only its calls are checked."""
         self._thread = threading.get_ident()
         gradient_clipping.listen_to_calls(self._listener)
 
     def observing_pauses(self) -> None:
+        """Stop listening to calls that clip gradients."""
         gradient_clipping.unlisten_to_calls(self._listener)
 
     # Calls that clip
 
     def _clip_called(self, call: ClipCall) -> Callable[[], None] | None:
+        """Check a call that clips gradients, if this step and thread are observed. Errors do not reach the script.
+
+        :returns: the function that notes its end, if that is needed.
+        """
         if not self._is_checked() or threading.get_ident() != self._thread:
             return None
         try:
@@ -152,7 +164,11 @@ class GradientClippingTracker(Tracker):
             return None
 
     def _note_call(self, call: ClipCall, frame: FrameType) -> Callable[[], None] | None:
-        """Note a call, and return the function that notes its end, if that is needed."""
+        """Note a call that clips, with the gradients that it clipped and a reason if it cannot have an effect.
+
+        :param frame: the frame that made the call. Calls that only measure a norm, with a huge bound, are left out.
+        :returns: the function that notes its end, if that is needed.
+        """
         if not isinstance(call.bound, (int, float)) or not call.bound < MEASURING_BOUND:
             return None
         count = len(call.parameters) if call.parameters is not None else len(call.grads)
@@ -263,6 +279,7 @@ class GradientClippingTracker(Tracker):
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Match the calls that clipped with the gradients that the optimizer is about to use."""
         if not self._is_checked():
             return
         self._find_scaler(optimizer)
@@ -315,6 +332,7 @@ class GradientClippingTracker(Tracker):
         )
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Match calls made inside the step by a closure, and remember some gradients that the step used."""
         if not self._is_checked():
             return
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
@@ -341,24 +359,30 @@ class GradientClippingTracker(Tracker):
             self._scalers[id(optimizer)] = weakref.ref(scaler)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        """Forget all unfinished calls and used gradients: what happened in fast-path steps is not known."""
         self._unused_calls.clear()
         self._used_gradients.clear()
         for line in self._lines.values():
             line.last = None
 
     def _is_checked(self) -> bool:
+        """Return whether calls that clip are checked in the running step."""
         steps = self._context.steps
         return self._observed_steps.is_observed and not (steps.fast_path_left or steps.is_paused)
 
     # What is known
 
     def records(self) -> tuple[UselessClipping, ...]:
+        """Return a record of each line whose calls clip in vain; none while a CUDA graph is captured, as norms are
+        read.
+        """
         if capturing():
             return ()
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             return tuple(self._find_records())
 
     def _find_records(self) -> Iterator[UselessClipping]:
+        """Yield a record of each line that clips without effect, or whose bound ignores the scaler's factor."""
         for line in self._lines.values():
             if (
                 line.calls_without_effect >= max(MIN_USELESS_CALLS, 2 * line.longest_row_without_effect + 1)
@@ -387,6 +411,10 @@ class GradientClippingTracker(Tracker):
     def _record(
         self, line: _Line, reason: str, optimizer: SeenOptimizer, step: int, norm: float | None, scale: float | None
     ) -> UselessClipping:
+        """Return the record of a line, with the line that assigned an empty argument if that is the reason.
+
+        :param norm, scale: of the gradients that were not clipped: their norm, and the scaler's factor.
+        """
         frames = self._context.frames
         clipped = frames.site(line.spot)
         given: Site | None = None
@@ -409,6 +437,7 @@ def _shares_no_parameter(call: _Call, optimizer: SeenOptimizer) -> bool:
 
 
 def _requires_grad(parameter: object) -> bool:
+    """Return whether `parameter` is a tensor that requires a gradient."""
     return isinstance(parameter, torch.Tensor) and parameter.requires_grad
 
 

@@ -96,6 +96,7 @@ class GradientUseTracker(Tracker):
     """Tracker that compares the gradients an optimizer finds in ``.grad`` with those that backward calls left there."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without optimizers."""
         self._context = context
         self._states: dict[int, _OptimizerState] = {}
         #: The states with a record to make of freed optimizers whose id a later one has.
@@ -110,10 +111,12 @@ class GradientUseTracker(Tracker):
     # Events of backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Check which used gradients are still there, before an outermost recorded call that accumulates gradients."""
         if running.inside is None and running.kind != "autograd.grad":
             self._note_backward(running.spot)
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        """Check which used gradients are still there, before a call that is not recorded."""
         self._note_backward(spot)
         self._calls_before_step += 1
 
@@ -124,6 +127,11 @@ class GradientUseTracker(Tracker):
             state.used, state.backward_spot = [], None
 
     def _note_backward(self, spot: CodeLocation | None) -> None:
+        """Keep, of the gradients that optimizers used, those that are still unchanged when a backward call at `spot`
+        begins.
+
+        In later calls of the same step, those that are not zero: the call before has added to them.
+        """
         for state in self._states.values():
             if not state.used:
                 continue
@@ -133,6 +141,10 @@ class GradientUseTracker(Tracker):
             state.unchanged_calls += 1
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which optimizers a recorded call gave gradients to.
+
+        Until a step, keep a copy of a leaf to see whether it moves.
+        """
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls_before_step += 1
@@ -157,10 +169,12 @@ class GradientUseTracker(Tracker):
                     state.backward_spot = spot if some else None
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which optimizers have gradients after a call whose forward was not recorded."""
         if running.kind != "autograd.grad":
             self.sentinel_call_ended(running.spot)
 
     def _copy_smallest_leaf(self, running: ActiveBackward) -> None:
+        """Copy the smallest leaf that a call reached, to see later whether other code changes the weights."""
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             leaf = min((v for _, v in running.graph.leaves if _is_readable(v)), key=torch.Tensor.numel, default=None)
             if leaf is not None:
@@ -169,6 +183,9 @@ class GradientUseTracker(Tracker):
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: object) -> None:
+        """Check, before a step, whether the optimizer has gradients, and whether they include those of its last
+        step.
+        """
         self._smallest_leaf = None
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
@@ -187,6 +204,7 @@ class GradientUseTracker(Tracker):
                 self._check_reuse(state)
 
     def _check_gradients(self, state: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
+        """Count a step that finds no gradients although a backward call has given some since the last step."""
         tensors = parameters_of(optimizer)
         if state.backward_spot is not None:
             if _any_may_be_nonzero(p.grad for p in tensors):
@@ -203,6 +221,7 @@ class GradientUseTracker(Tracker):
                 state.backward, state.stepped = state.backward_spot, self._context.frames.spot(sys._getframe())
 
     def _check_reuse(self, state: _OptimizerState) -> None:
+        """Count a step whose gradients were added to those that the last step had used."""
         added = [one for one in state.used if _was_accumulated(one)] if state.reusing_steps < MIN_REUSING_STEPS else []
         some = _filter_by(added, _is_nonzero)
         still = {id(one) for one in _filter_by(some, _is_unchanged)}
@@ -214,6 +233,7 @@ class GradientUseTracker(Tracker):
             state.reusing_steps = 0
 
     def optimizer_ended(self, optimizer: object) -> None:
+        """Check the gradients that a closure gave, and copy some of those that the step used."""
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             return
@@ -237,6 +257,7 @@ class GradientUseTracker(Tracker):
                 state.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
 
     def records(self) -> tuple[GradientUse, ...]:
+        """Return a record of each optimizer that uses gradients again, finds them cleared, or never steps."""
         site, found = self._context.frames.site, []
         for state in (*self._freed_states, *self._states.values()):
             how = state.how

@@ -66,6 +66,7 @@ class LostGraphTracker(Tracker):
     """Tracker of backward calls from a loss that has no graph."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without freezes and graphs."""
         self._context, self._names, self._modules = context, context.names, context.modules
         self._found: list[NoGradient | FrozenLoss] = []
         self._freezes_by_id: dict[int, _Freeze] = {}
@@ -81,6 +82,9 @@ class LostGraphTracker(Tracker):
     # Freezing and gradient mode
 
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
+        """Note the line that freezes a tensor, with the line that called its function; forget it if the tensor is
+        thawed.
+        """
         if on:
             self._freezes_by_id.pop(id(tensor), None)
         elif tensor.requires_grad and len(self._freezes_by_id) < 100_000:
@@ -91,14 +95,17 @@ class LostGraphTracker(Tracker):
             self._freezing_lines |= {spot, caller}
 
     def grad_mode_set(self, on: bool, frame: FrameType) -> None:
+        """Note that gradient mode changes are observed now, and the line that turns it off."""
         self._mode_observed = True
         if not on and len(self._harmless) < MAX_LINES:
             self._harmless.add(self._names.frames.site(self._names.frames.spot(frame)))
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        """Note that changes of gradient mode are not observed: an unrecorded call is made."""
         self._mode_observed = False
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        """Note that changes of gradient mode are not observed: calls took the fast path."""
         self._mode_observed = False
 
     # Backward calls
@@ -119,6 +126,10 @@ class LostGraphTracker(Tracker):
             self._find_cause(running, recorded.step, forced=False)
 
     def _find_cause(self, running: ActiveBackward, step: int, forced: bool) -> None:
+        """Find why the roots of a call have no graph, and keep a record of it.
+
+        :param forced: the call did not raise, because the roots are leaves that the script made require a gradient.
+        """
         if len(self._found) >= MAX_RECORDS:
             return
         frames, roots = self._names.frames, running.roots
@@ -145,7 +156,10 @@ class LostGraphTracker(Tracker):
             self._found.append(found)
 
     def _observed_cause(self, spot: CodeLocation | None) -> _Cause | None:
-        """Return the cause in a recorded step: Note [Losses without a graph]."""
+        """Return the cause in a recorded step, from its outermost module calls; ``None`` if they do not tell one.
+
+        See Note [Losses without a graph]. `spot`: the line of the backward call.
+        """
         modules, off_now = self._modules, not torch.is_grad_enabled()
         calls = modules.outermost
         if not calls:
@@ -170,7 +184,9 @@ class LostGraphTracker(Tracker):
         return _Cause(lines=[modules.grad_off.last], sure=False) if off_now else None
 
     def _present_cause(self, spot: CodeLocation | None) -> _Cause | None:
-        """Return the cause in a step of which nothing is known but the present."""
+        """Return the cause in an unrecorded step, from what is frozen and whether gradient mode is off now; ``None`` if
+        unknown.
+        """
         reached = self._reached_by(spot)
         leaves = [leaf for leaf in reached if leaf.ref() is not None]
         if leaves and not any(map(_is_trainable, leaves)):
@@ -227,6 +243,9 @@ class LostGraphTracker(Tracker):
     # Records
 
     def _frozen_loss_record(self, cause: _Cause, step: int, failed: Site | None) -> FrozenLoss:
+        """Return the record of a loss whose parameters are frozen, with the line that froze them or candidates for
+        it.
+        """
         frames = self._names.frames
         learned = [leaf for leaf in cause.frozen if leaf.reached] or cause.frozen
         names = tuple(self._names.leaves.name(leaf) for leaf in learned)
@@ -244,6 +263,7 @@ class LostGraphTracker(Tracker):
         return FrozenLoss(names, step, site, failed, None, False, before, tuple(candidates[:MAX_CANDIDATES]))
 
     def _freeze_of(self, leaf: LeafTensor) -> _Freeze | None:
+        """Return where the tensor of `leaf` was frozen, if that was observed."""
         tensor = leaf.ref()
         known = self._freezes_by_id.get(id(tensor)) if tensor is not None else None
         return known if known is not None and known.ref() is tensor else None
@@ -260,11 +280,13 @@ class LostGraphTracker(Tracker):
         names = [re.compile(rf"\b{re.escape(label.rpartition('.')[2])}\b") for label in labels]
 
         def order(site: Site) -> tuple[bool, bool, bool]:
+            """Return the sort key of a candidate: observed lines first, then those that name the model."""
             return site not in mine, site in others, not any(name.search(site.text) for name in names)
 
         return sorted(freezing_lines(frames), key=order)
 
     def _grad_mode_record(self, cause: _Cause, step: int, failed: Site | None) -> NoGradient | None:
+        """Return the record of a loss computed with gradient mode off, with the observed line or else inferred ones."""
         lines = [line for line in cause.lines if line is not None]
         observed = bool(lines) and self._mode_observed and self._context.recorder.recording
         if observed:
@@ -283,6 +305,9 @@ class LostGraphTracker(Tracker):
         return self._inferred_record(lines, step, failed)
 
     def _inferred_record(self, lines: list[Site], step: int, failed: Site | None) -> NoGradient | None:
+        """Return a record that names the likeliest of `lines`, which turn gradient mode off; ``None`` if there is
+        none.
+        """
         known = self._modules.grad_off.last
         site = known if known in lines[1:] else lines[0] if lines else None
         if site is None:
@@ -300,6 +325,7 @@ class LostGraphTracker(Tracker):
         return found
 
     def records(self) -> tuple[NoGradient | FrozenLoss, ...]:
+        """Return the records of losses without a graph."""
         return tuple(self._found)
 
 

@@ -60,6 +60,7 @@ class ModuleHookTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without hooks."""
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._found: dict[tuple[Site | None, str], HookSeen] = {}
         #: The last module with a backward hook that returned: the next op may modify its output in place.
@@ -217,6 +218,11 @@ class ModuleHookTracker(Tracker):
     def _add_record(
         self, module: nn.Module, where: ModuleCallRef, reason: str, detail: str, bypass: Site | None
     ) -> None:
+        """Add a record that a hook of `module` does not work, unless the hook is a library's.
+
+        :param reason: why; `detail`: more about it. ``bypass``: the line that calls ``forward`` directly, if that is
+            the reason.
+        """
         seen = self._hook_record(module, where, reason, detail, bypass)
         if seen is not None:
             self._merge_record(seen)
@@ -245,6 +251,7 @@ class ModuleHookTracker(Tracker):
             self._found[key] = HookSeen(seen.reason, modules, details, known.site, known.bypass)
 
     def records(self) -> tuple[HookSeen, ...]:
+        """Return the records of hooks that cannot work, one for each line and reason."""
         return tuple(self._found.values())
 
 

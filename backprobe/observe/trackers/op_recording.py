@@ -53,9 +53,11 @@ class OpRecordingTracker(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether ops are recorded, by ``--record-ops`` or for ``--check divergence``."""
         return settings.record_ops or CHECK_NAME in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without a mode; it is made in the first recorded step."""
         self._context = context
         self._compares_at_end = CHECK_NAME in context.settings.checks
         #: The number of each weight as text, which replaces its name until ops are written; and the weights by number.
@@ -82,6 +84,7 @@ class OpRecordingTracker(Tracker):
         self._found: list[Divergence] = []
 
     def _is_recorded_step(self, step: int) -> bool:
+        """Return whether the ops of `step` are recorded: by the settings, or because a model was first called late."""
         settings = self._context.settings
         last = settings.last if settings.last is not None else settings.first + DEFAULT_RECORDED_STEPS * settings.every
         asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
@@ -90,6 +93,7 @@ class OpRecordingTracker(Tracker):
     # Activation in recorded steps
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Put the dispatch mode on for a recorded step, and take it off for any other."""
         self._step = step
         if not self._is_recorded_step(step):
             self._deactivate()
@@ -98,6 +102,7 @@ class OpRecordingTracker(Tracker):
             context = self._context
 
             def current_module() -> ModuleCallRef | None:
+                """Return the innermost module call that is running; ``None`` outside modules."""
                 stack = context.modules.stack
                 return stack[-1] if stack else None
 
@@ -121,18 +126,22 @@ class OpRecordingTracker(Tracker):
 
     @staticmethod
     def _new_models(mode: OpRecordingMode) -> Models:
+        """Return an empty list of models, which takes the weights' fingerprints from `mode`."""
         models = Models(lambda weight: mode.fingerprint_index(weight, True))
         models.call_begins(mode.op_count)  # a call may be about to begin
         return models
 
     def observing_begins(self) -> None:
+        """Put the mode on again if the running step is being recorded."""
         if self._step_info and not self._is_active:
             self._activate()
 
     def observing_pauses(self) -> None:
+        """Take the mode off the stack of dispatch modes."""
         self._deactivate(True)
 
     def _activate(self) -> None:
+        """Put the dispatch mode on the stack, or let it record again if it stayed there."""
         if self._mode is not None and not self._is_active:
             if not self._mode.is_paused:
                 private.put_dispatch_mode(self._mode)
@@ -154,6 +163,9 @@ class OpRecordingTracker(Tracker):
     # Recording
 
     def root_found(self) -> None:
+        """Record the weights and settings of a new outermost module; if one of its class was recorded before, record
+        more steps.
+        """
         self._record_start()
         if self._models is not None and not self._is_active and not self._late_model_steps:
             new = self._context.modules.roots[-1].class_name
@@ -161,12 +173,14 @@ class OpRecordingTracker(Tracker):
                 self._late_model_steps = range(self._step + 1, self._step + 1 + DEFAULT_RECORDED_STEPS)
 
     def forward_begins(self) -> None:
+        """Note at which op an outermost module call begins, and record weights and settings before the first one."""
         if not self._module_settings:
             self._record_start()
         if self._models is not None and self._mode is not None:
             self._models.call_begins(self._mode.op_count)
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
+        """Note at which op the call of an outermost module ended, for the comparison of models."""
         if self._models is None or self._mode is None or not self._is_active or self._context.modules.stack:
             return
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
@@ -174,6 +188,7 @@ class OpRecordingTracker(Tracker):
             self._models.call_returned(where, self._mode.op_count)
 
     def node_ran(self, running: ActiveBackward, node: int, grad_inputs: object, grad_outputs: object) -> None:
+        """Record the gradients that a node of a custom function received and returned."""
         if self._function_calls is not None and self._mode is not None and self._is_active:
             with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
                 self._function_calls.record_backward(
@@ -181,7 +196,7 @@ class OpRecordingTracker(Tracker):
                 )
 
     def _record_start(self) -> None:
-        """Record the weights and settings when the first outermost module is called."""
+        """Record the weights and module settings of all models, when the first outermost module of a step is called."""
         if not self._is_active or self._mode is None:
             return
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
@@ -199,6 +214,7 @@ class OpRecordingTracker(Tracker):
                 self._step_info["generators"] = generator_hashes()
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Record the settings of an optimizer that is about to step, and the gradients of its parameters."""
         mode = self._mode
         if mode is None or not self._is_active:
             return
@@ -212,13 +228,16 @@ class OpRecordingTracker(Tracker):
         mode.in_optimizer_step = True
 
     def optimizer_ended(self, optimizer: object) -> None:
+        """Note that the optimizer's step is over: later ops are not its own."""
         if self._mode is not None:
             self._mode.in_optimizer_step = False
 
     def step_ended(self, step: Step) -> None:
+        """Write or hold the ops of the step, if it was recorded."""
         self._finish_step(step.index)
 
     def ended(self) -> None:
+        """Finish the running step, compare the ops that were held for the end, and free them."""
         if self._mode is not None and self._mode.ops:
             self._finish_step(self._step)
         if self._held_ops and self._models is not None and self._function_calls is not None:
@@ -235,6 +254,9 @@ class OpRecordingTracker(Tracker):
         tape = Tape(process_environment(), ({"step": ops[0].step},), {}, ops, tuple(self._held_fingerprints))
 
         def ops_of(model: Model, begin: int, end: int) -> list[TapeOp]:
+            """Return the forward ops of `model` from number `begin` to `end`, with names of weights relative to the
+            model.
+            """
             mine = [(op, where) for op, where in self._held_ops if begin <= op.index < end and op.phase == "forward"]
             return [self._with_names(op, where, model.root) for op, where in mine]
 
@@ -267,6 +289,10 @@ class OpRecordingTracker(Tracker):
             self._number_of_weight(tensor, root, path)
 
     def _number_of_weight(self, tensor: torch.Tensor, root: RootModule | None, path: str) -> str:
+        """Return the number of a weight or buffer as text, given now if it is new.
+
+        :param root: its outermost module, with its `path` in it; ``None``: `path` is its name.
+        """
         number = self._weight_numbers.get(tensor)
         if number is None:
             number = self._weight_numbers[tensor] = str(len(self._weights_by_number))
@@ -338,7 +364,7 @@ class OpRecordingTracker(Tracker):
         self._step_info = {}
 
     def _store_step(self, folder: Path | None, step: int) -> None:
-        """Write the step to `folder`, and hold it if it is to be compared in this process."""
+        """Write the step to `folder` if there is one, and hold it if it is to be compared in this process."""
         mode = self._mode
         assert mode is not None
         if folder is not None:
@@ -360,9 +386,11 @@ class OpRecordingTracker(Tracker):
     # Results
 
     def records(self) -> tuple[Divergence, ...]:
+        """Return the divergences that the comparison at the end found."""
         return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
+        """Return how many ops could not be recorded, and how many tensors were not kept for lack of memory."""
         found = []
         if self._errors:
             first = self._errors[0]

@@ -64,6 +64,7 @@ class ReplicaWatch(Tracker):
     """Tracker that takes checksums before and after the steps of optimizers, if there are other ranks."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without checksums."""
         self._context, self._names = context, context.names
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
@@ -102,6 +103,7 @@ class ReplicaWatch(Tracker):
         self._random_writes_by_name: dict[str, CodeLocation | None] = {}
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Take checksums of the gradients after an outermost call, in measured steps, if there are other ranks."""
         self._step_depth = 0
         if running.inside is None:
             self._backward_spot = running.spot
@@ -115,6 +117,7 @@ class ReplicaWatch(Tracker):
                 self._checksum_gradients([leaf for _, leaf in running.graph.leaves])
 
     def _checksum_gradients(self, leaves: list[torch.Tensor]) -> None:
+        """Take a checksum of the gradient of each of `leaves`, and keep it until the optimizer steps."""
         if self._gradient_checksums_step != self._context.steps.index:
             self._gradient_checksums_step = self._context.steps.index
             self._gradient_checksums.clear()
@@ -124,10 +127,12 @@ class ReplicaWatch(Tracker):
             self._gradient_checksums[leaf] = total
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: object) -> None:
+        """Note the line of an unrecorded backward call, and forget the lines that used earlier gradients."""
         self._step_depth, self._backward_spot = 0, spot
         self._gradient_uses.clear()
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        """Note the line that reads or sets a gradient between the backward call and the optimizer's step."""
         if (
             (self._name_by_tensor or self._gradient_checksums)
             and not self._step_depth
@@ -138,6 +143,7 @@ class ReplicaWatch(Tracker):
                 self._gradient_uses[spot] = None
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note in-place writes to tensors of optimizers, and lines that fill parameters with random numbers."""
         name = op_name(func)
         if (
             writes_in_place(name)
@@ -156,6 +162,7 @@ class ReplicaWatch(Tracker):
                     self._writes.append((self._context.steps.index, replica, name, self._context.frames.spot(frame)))
 
     def data_assigned(self, tensor: object, frame: FrameType) -> None:
+        """Note the line that assigns ``.data`` of a parameter, the first one for each dtype that it has had."""
         replica = self._name_by_tensor.get(tensor)
         if isinstance(tensor, torch.nn.Parameter) and len(self._data_assignments) < MAX_WRITES:
             dtypes = self._data_assignments.get(tensor)
@@ -170,6 +177,9 @@ class ReplicaWatch(Tracker):
             self._writes.append((self._context.steps.index, replica, "assignment to .data", spot))
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take checksums of the optimizer's tensors and gradients before its step, in measured steps with other
+        ranks.
+        """
         self._step_depth += 1
         step = self._context.steps.index
         if self._step_depth == 1 and (versions := self._versions.pop(optimizer)) is not None:
@@ -200,6 +210,10 @@ class ReplicaWatch(Tracker):
         )
 
     def _note_unobserved_writes(self, optimizer: torch.optim.Optimizer, versions: list[int], step: int) -> None:
+        """Note which tensors of `optimizer` were written to since its last step, by their version counters.
+
+        :param versions: the counters after the last step; -1 if there is none.
+        """
         known = self._optimizer_tensors.get(optimizer)
         for name, ref, before in zip(*known[2:], versions, strict=True) if known is not None else ():
             if before >= 0 and replicas.version_of(ref()) not in (before, -1):
@@ -208,6 +222,7 @@ class ReplicaWatch(Tracker):
                     steps.append(step)
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take checksums of the tensors after the optimizer's step, and add the state of all replicas in this step."""
         self._step_depth = max(self._step_depth - 1, 0)
         known = self._optimizer_tensors.get(optimizer)
         if known is not None and not self._step_depth and not self._is_uneven:
@@ -235,6 +250,7 @@ class ReplicaWatch(Tracker):
         self._checksum_count += 4 * len(names)
 
     def _live_wrappers(self) -> list[torch.nn.Module]:
+        """Return the DDP wrappers that are alive."""
         return [one for one in (ref() for ref in self._wrappers) if one is not None]
 
     def _no_sync_lines(self) -> tuple[Site, ...]:
@@ -271,6 +287,7 @@ class ReplicaWatch(Tracker):
     def _add(
         self, name: str, tensor: torch.Tensor, replica: Replica, names: list[str], tensors: list[torch.Tensor]
     ) -> None:
+        """Append a tensor and its name to the lists of an optimizer, and know it as a replica from now on."""
         self._tensors.setdefault(name, replica)
         names.append(name)
         tensors.append(tensor)
@@ -307,6 +324,9 @@ class ReplicaWatch(Tracker):
         return how, order, parts, buffers
 
     def records(self) -> tuple[Replicas, ...]:
+        """Return one record of all checksums, and of the lines that may explain differences; empty if none were
+        taken.
+        """
         if not self._states:
             return ()
         site = self._context.frames.site

@@ -53,6 +53,11 @@ class MeasurementSchedule:
     """Schedule of one optimizer's measurements."""
 
     def __init__(self, every: int, share: float | None) -> None:
+        """Schedule the first measurement for step 0.
+
+        :param every: the requested number of steps between measurements.
+        :param share: the share of the script's time that measurements may take; ``None``: no limit.
+        """
         self._interval, self._share = every, share
         #: The step of the next measurement, and the number of measurements so far.
         self.next = self.measurement_count = 0
@@ -60,6 +65,7 @@ class MeasurementSchedule:
         self._last: tuple[int, float] | None = None
 
     def due(self, step: int) -> bool:
+        """Return whether the optimizer is to be measured in `step`."""
         return step >= self.next
 
     def measure_early(self) -> None:
@@ -96,9 +102,11 @@ class StatisticsTracker(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether statistics by layer were requested."""
         return settings.layer_stats > 0
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without optimizers; the interval and the share of time come from the settings."""
         self._context, self._own = context, context.events.own
         settings = context.settings
         self._interval = settings.layer_stats
@@ -142,6 +150,7 @@ class StatisticsTracker(Tracker):
     # Attach and detach
 
     def observing_begins(self) -> None:
+        """Register hooks before and after every optimizer's step, and measure outputs of modules in the first step."""
         self._is_attached, self._thread = True, get_ident()
         self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before_optimizer_step),
@@ -151,6 +160,7 @@ class StatisticsTracker(Tracker):
             self._attach_interceptors()
 
     def observing_pauses(self) -> None:
+        """Remove all hooks, and pass on what was measured; a forked child passes on nothing."""
         self._is_attached = False
         while self._handles:
             self._handles.pop().remove()
@@ -162,12 +172,14 @@ class StatisticsTracker(Tracker):
             self._read_and_emit()
 
     def _attach_interceptors(self) -> None:
+        """Begin to measure module outputs and accumulated gradients, as the next step is measured."""
         self._detach_outputs()
         self._next_outputs = self._outputs
         self._next_outputs.attach()
         self._accumulated.attach()
 
     def _detach_outputs(self) -> None:
+        """Stop measuring module outputs."""
         if self._next_outputs is not None:
             self._next_outputs.detach()
             self._next_outputs = None
@@ -193,10 +205,14 @@ class StatisticsTracker(Tracker):
         self._spent += self._own.since((begun - before, clocked, ran - before, stalled))
 
     def _name_of(self, module: nn.Module) -> str | None:
+        """Return the full name of `module`, or the class of an outermost module without one; ``None`` if it is not
+        known.
+        """
         found = self._context.modules.root_and_path(module)
         return (self._context.modules.full_name(*found) or found[0].class_name) if found is not None else None
 
     def _fault(self, error: Exception) -> None:
+        """Count an error of our own; after ``MAX_FAULTS`` of them, nothing is measured any more."""
         self._faults += 1
         self._context.events.faults.add(type(self).__name__, error)
         if self._faults >= MAX_FAULTS:
@@ -207,6 +223,10 @@ class StatisticsTracker(Tracker):
     def _before_optimizer_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        """Begin to measure an optimizer that is about to step, if it is due in this step.
+
+        Called for every optimizer.
+        """
         if _compiling():
             return
         step = self._context.steps.index
@@ -266,6 +286,11 @@ class StatisticsTracker(Tracker):
         known: MeasuredOptimizer,
         accumulation: AccumulationState | None,
     ) -> None:
+        """Measure the parameters and gradients of `optimizer` before its step.
+
+        :param known: its state; ``accumulation``: what its backward calls since the last step accumulated, if
+            intercepted.
+        """
         if step != self._step:
             self._end_measurement()
             self._step = step
@@ -280,6 +305,9 @@ class StatisticsTracker(Tracker):
             mine.measure_before_step(known.spectra if known.schedule.measurement_count % COSTLY_INTERVAL == 0 else None)
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Measure the updates of an optimizer that has stepped, if it is being measured, and schedule its next
+        measurement.
+        """
         if _compiling():
             return
         if (
@@ -339,6 +367,7 @@ class StatisticsTracker(Tracker):
         return schedule.next if by not in self._stepping or self._step is None else self._step + self._interval
 
     def step_ended(self, step: Step) -> None:
+        """End the measurement of this step, if it was measured."""
         if step.index == self._step and not self._stepping and not _is_capturing():
             self._end_measurement()
 
@@ -360,6 +389,9 @@ class StatisticsTracker(Tracker):
             self._read_and_emit()
 
     def _read_and_emit(self) -> None:
+        """Read the numbers of the last measured step, add derived quantities, and pass them on; wait for them if
+        necessary.
+        """
         if self._unread_step is None:
             return
         (step, numbers), self._unread_step = self._unread_step, None
@@ -374,6 +406,9 @@ class StatisticsTracker(Tracker):
         self._context.events.measurement_ended.emit(step)
 
     def _emit_measured(self, step: int, found: Found) -> None:
+        """Pass the values found in `step` to the sink, as names and single-precision numbers, limited in number and
+        size.
+        """
         keys = tuple([(quantity, *values) for quantity, values in found.items()])
         names = self._names.get(keys)
         if names is None:
@@ -392,6 +427,7 @@ class StatisticsTracker(Tracker):
         self._context.deliver_statistics(Measured(step, names, values[:MAX_VALUES_PER_STEP]))
 
     def unseen(self) -> list[Unseen]:
+        """Return how many values per step were dropped because there were too many."""
         if self._dropped <= 0:
             return []
         return [Unseen("statistics", self._dropped, f"a step holds {MAX_VALUES_PER_STEP} of them", hides=False)]
@@ -403,7 +439,11 @@ def _is_capturing() -> bool:
 
 
 def derived(found: Found, sizes: Mapping[str, int], fan_in: Mapping[str, int]) -> Found:
-    """Return `found` with the quantities that are derived from it."""
+    """Return `found` with the quantities that are derived from it: root mean squares, weight gains and update ratios.
+
+    :param sizes: number of elements of each parameter.
+    :param fan_in: for weights of linear layers, the number of elements that each output sums over.
+    """
     weights, updates = found.get("weight_norm", {}), found.get("update_norm", {})
     roots = {name: math.sqrt(size) for name, size in sizes.items()}
     gains = {name: weights[name] * math.sqrt(sums) / roots[name] for name, sums in fan_in.items() if name in weights}

@@ -80,6 +80,7 @@ class HandUpdateTracker(Tracker):
     """Tracker of how a script without an optimizer changes its weights, in the first updates."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without leaves."""
         self._context = context
         self._leaves: list[_Leaf] = []
         #: The leaves that were compared last.
@@ -105,6 +106,7 @@ class HandUpdateTracker(Tracker):
     # Events of backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Compare the weights before an outermost recorded call, and choose the leaves to sample in the first one."""
         if running.inside is not None or running.kind == "autograd.grad" or not self._before_backward():
             return
         leaves = {id(leaf) for leaf in running.live.named.values()}
@@ -116,27 +118,35 @@ class HandUpdateTracker(Tracker):
         self._loss = loss if self._loss in (None, loss) else ""
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
+        """Compare the weights before a call that is not recorded."""
         self._before_backward()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Sample weights and gradients after an outermost recorded call."""
         if running.inside is None and running.kind != "autograd.grad":
             self._after_backward(running.spot)
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
+        """Sample weights and gradients after a call that was not recorded."""
         self._after_backward(spot)
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        """Forget the samples: what happened in fast-path steps is not known."""
         self._forget()
 
     def call_failed(self, what: str) -> None:
+        """Forget the samples: the failed call may have changed some gradients."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget the sampled weights and gradients, and whether an update has used them."""
         self._leaves, self._is_used = [], False
         self._weights.clear()
 
     def _before_backward(self) -> bool:
-        """Look at the weights before a backward call. Returns whether this call and later ones are to be checked."""
+        """Compare the weights with those after the last call; return whether this call and later ones are to be
+        checked.
+        """
         if self._is_over:
             return False
         self._call_count += 1
@@ -150,6 +160,7 @@ class HandUpdateTracker(Tracker):
         return not self._is_over
 
     def _choose(self, leaves: Iterable[LeafTensor]) -> None:
+        """Choose some of `leaves` at even distances, and sample their values."""
         with private.measuring():
             able = [leaf for leaf in leaves if (p := leaf.ref()) is not None and _can_sample(p)]
             self._sampled_leaves = spread(able, MAX_LEAVES)
@@ -159,6 +170,7 @@ class HandUpdateTracker(Tracker):
                 self._weights[id(tensor)] = self._weights[tensor.untyped_storage().data_ptr()] = id(tensor)
 
     def _after_backward(self, spot: CodeLocation | None) -> None:
+        """Sample weights and gradients after a backward call at `spot`; forget all if one cannot be read."""
         if self._is_over or not self._leaves:
             return
         self._backward = spot
@@ -176,7 +188,7 @@ class HandUpdateTracker(Tracker):
     # Comparison
 
     def _compare_weights(self) -> None:
-        """Compare the weights with those after the last call."""
+        """Count whether the weights have moved along or against their gradients since the last call, or not at all."""
         update, moved = self._find_update()
         is_kept = all(map(_has_unchanged_gradient, self._leaves))
         if not moved:
@@ -225,11 +237,13 @@ class HandUpdateTracker(Tracker):
     # Lines, in recorded steps
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note the line that writes in place to a sampled weight."""
         for tensor in written if self._weights else ():
             if self._is_weight(tensor):
                 self._updating_line = self._context.frames.spot(frame) or self._updating_line
 
     def _is_weight(self, tensor: torch.Tensor) -> bool:
+        """Return whether `tensor` is a sampled weight or shares the memory of one."""
         if id(tensor) in self._weights:
             return True
         if not private.is_plain(tensor) or tensor.layout is not torch.strided:
@@ -241,10 +255,12 @@ class HandUpdateTracker(Tracker):
             return False
 
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that assigns ``.data`` of a sampled weight."""
         if id(tensor) in self._weights:
             self._updating_line = self._context.frames.spot(frame) or self._updating_line
 
     def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
+        """Note the line that reads a gradient, as long as no update was observed."""
         if self._weights and not (put or self._updates) and len(self._gradient_reads) < MAX_READS:
             spot = self._context.frames.spot(frame)
             if spot is not None:
@@ -253,6 +269,9 @@ class HandUpdateTracker(Tracker):
     # Records
 
     def records(self) -> tuple[GradientUse | ClimbingUpdates, ...]:
+        """Return what is wrong with the updates: gradients used again, no effect, or weights that climb; none with an
+        optimizer.
+        """
         if self._has_optimizer or not self._context.steps.no_optimizer_seen:
             return ()
         site = self._context.frames.site
@@ -272,7 +291,7 @@ class HandUpdateTracker(Tracker):
 
 
 def _can_sample(tensor: Any) -> bool:
-    """Return whether values can be read without waiting for an accelerator."""
+    """Return whether values of a tensor can be read without waiting for an accelerator."""
     return (
         private.is_dense(tensor)
         and private.is_readable(tensor)
@@ -285,7 +304,7 @@ def _can_sample(tensor: Any) -> bool:
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of some elements, at even distances."""
+    """Return a copy of some elements of a tensor, at even distances, in float64."""
     sample: torch.Tensor = spread(tensor.detach().view(-1), MAX_ELEMENTS).to(torch.float64, copy=True)
     return sample
 
