@@ -32,6 +32,7 @@ class _FailingListener:
         self.listener, self.__self__, self.errors = listener, owner, errors
 
     def __call__(self, *args: object) -> object:
+        """Call the listener; if it returns, the row of errors is over."""
         result = self.listener(*args)
         self.errors[0] = 0
         return result
@@ -73,6 +74,7 @@ class Events:
     """
 
     def __init__(self, give_up: Callable[[BaseException], None] = lambda error: None) -> None:
+        """Make an event for each event method of ``Tracker``."""
         self.faults = Faults()
         self._shared_faults = 0
         #: The time that our own work takes.
@@ -175,6 +177,7 @@ class Events:
             event.add(bound)
 
         def undo() -> None:
+            """Remove the methods that were registered."""
             for event, bound in reversed(added):
                 event.remove(bound)
 
@@ -191,6 +194,7 @@ class Events:
         """Return a hook that calls `hook`, with `first` before its own arguments; no error reaches the engine."""
 
         def contained_hook(*arguments: object) -> None:
+            """Call `hook` with the first arguments and these; an error is counted as one of `part`."""
             try:
                 hook(*first, *arguments)
             except Exception as error:

@@ -44,6 +44,7 @@ class Instrumentation:
         state: RecordingState,
         events: Events,
     ) -> None:
+        """Prepare without attaching anything."""
         self._recorder, self._modules = forward.recorder, forward.modules
         self._router, self._interceptor, self._intercepted = backward.router, backward.interceptor, backward.intercepted
         self._state, self._events = state, events
@@ -74,6 +75,7 @@ class Instrumentation:
             self._attach_recorder()
 
     def _ignore_warnings(self) -> None:
+        """Add filters for two warnings of torch that only our hooks cause."""
         # The first warning is about global hooks that run twice around an OptimizedModule: our hooks tell it from the
         # module inside it. The second: a module raised at the recursion limit, so our hooks had no stack left.
         for message in (GLOBAL_HOOKS, NO_ROOM):
@@ -88,7 +90,7 @@ class Instrumentation:
         engine_calls.unlisten(self._interceptor)
 
     def detach(self) -> None:
-        """Detach everything."""
+        """Detach everything: recorder, module hooks, interceptor, Dynamo listener and warning filters."""
         self._attached = False
         while self._warning_filters:
             if (one := self._warning_filters.pop()) in warnings.filters:
@@ -148,6 +150,7 @@ class Instrumentation:
         return self._state.attached or self._recorder.idle or not self._is_held()
 
     def _is_held(self) -> bool:
+        """Return whether a test of ``unittest`` runs that began after everything was attached."""
         return tests_running() > self._tests_at_attach
 
     def apply_pending_switch(self) -> None:
@@ -156,6 +159,7 @@ class Instrumentation:
             self.set_recording(self._pending_switch)
 
     def _attach_recorder(self) -> None:
+        """Put the recorder on the mode stack and the hooks on modules; nodes made from now on are recorded."""
         recorder = self._recorder
         self._modules.start()
         if not recorder.idle:
@@ -168,6 +172,7 @@ class Instrumentation:
         self._state.attached = True
 
     def _record_from_here(self) -> None:
+        """Note that recording begins with the next node: the ones before have no lines."""
         now = private.next_sequence_nr()
         if self._state.recorded_from:  # steps were left out
             self._recorder.log.mark_unrecorded(now)
@@ -185,6 +190,9 @@ class Instrumentation:
                 self._modules.hide_from_dynamo(False)
 
     def _hide_from_dynamo(self) -> None:
+        """Take the recorder and the module hooks away while Dynamo is active; engine calls are observed by a listener
+        instead.
+        """
         self._recorder.hide_from_dynamo(True)
         self._modules.hide_from_dynamo(True)
         if self._state.attached:
@@ -207,6 +215,7 @@ class Instrumentation:
         return self._router.run_engine(*call, partial(engine, roots, *args, **kwargs))
 
     def _detach_recorder(self) -> None:
+        """Take the recorder off the mode stack and the hooks off modules."""
         engine_calls.unlisten(self._observe_hidden_call)
         private.unshow_backward(self._recorder)
         self._recorder.leave_stack()
@@ -215,6 +224,7 @@ class Instrumentation:
         self._modules.stop()
 
     def _make_idle(self) -> None:
+        """Keep the recorder on the mode stack without recording, while a test checks the stack."""
         private.unshow_backward(self._recorder)
         self._state.attached = self._state.calls_to_engine = False
         self._recorder.set_idle(True)

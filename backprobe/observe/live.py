@@ -44,6 +44,12 @@ class LiveTrace(Trace):
         sinks: Sequence[Sink] = (),
         alarmed: AlarmDispatcher | None = None,
     ) -> None:
+        """Check the arguments and prepare; observing begins when the block is entered.
+
+        :param plugins: load the installed plugins; `record`: a folder for records of ops.
+        :param sinks: more destinations of the records; `alarmed`: handles alarms.
+        :raises BackprobeError: an argument has the wrong type or is out of range.
+        """
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
             raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
@@ -62,6 +68,10 @@ class LiveTrace(Trace):
         self._begin = 0.0
 
     def __enter__(self) -> LiveTrace:
+        """Begin to observe the block.
+
+        :raises BackprobeError: this trace has been entered before.
+        """
         if self._session is not None:
             raise BackprobeError("this trace has been entered already; make a new one for each block")
         startup = Startup(Moment.now())
@@ -80,6 +90,9 @@ class LiveTrace(Trace):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Stop observing, fill this trace with what was recorded, and add the first finding to an error of the
+        block.
+        """
         session = self._session
         assert session is not None
         session.context.end_script(error)
@@ -115,6 +128,10 @@ class LiveTrace(Trace):
         return self._session
 
     def save(self, path: str | Path) -> Path:
+        """Write the run to the folder `path`, with its saved batches, and return the folder; see ``Trace.save``.
+
+        :raises BackprobeError: the block was not entered.
+        """
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
         folder = super().save(path)
@@ -123,6 +140,7 @@ class LiveTrace(Trace):
         return folder
 
     def batch(self, step: int | None = None) -> Batch:
+        """Return the saved batch of `step`, from memory if it is there; see ``Trace.batch``."""
         held = self._session.context.batches if self._session is not None else {}
         step = self.batch_step(step)
         return held[step] if step in held else super().batch(step)

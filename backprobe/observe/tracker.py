@@ -34,7 +34,7 @@ class Tracker:
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        """Whether a session with these settings uses this tracker."""
+        """Return whether a session with these settings uses this tracker."""
         return True
 
     # A session
@@ -276,9 +276,9 @@ class Tracker:
     # What is known
 
     def records(self) -> Iterable[object]:
-        """The findings so far: records of ``backprobe.records``, or of a plugin's own."""
+        """Return the findings so far: records of ``backprobe.records``, or of a plugin's own."""
         return ()
 
     def unseen(self) -> Iterable[Unseen]:
-        """Counts of what could not be observed."""
+        """Return counts of what could not be observed."""
         return ()

@@ -128,6 +128,10 @@ class Failures:
         return Cause()
 
     def _mutation_cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
+        """Return the cause of an in-place error at `node`: the write to its saved tensor, and what that tensor is.
+
+        An unobserved write is inferred from the source.
+        """
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
         noted = self._has_line(running, node)
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)

@@ -73,6 +73,7 @@ class InterceptedFunctions:
     """
 
     def __init__(self, forward: ForwardObservers, steps: StepWatch, calls: BackwardCalls, router: CallRouter) -> None:
+        """Register the handlers with the recorder; they only call their functions until ``start``."""
         recorder = forward.recorder
         self._recorder, self._names, self._steps, self._calls = recorder, forward.names, steps, calls
         self._router, self._events = router, recorder.events
@@ -110,12 +111,17 @@ class InterceptedFunctions:
         self.is_on, self.pid = False, os.getpid()
 
     def debug_with(self, debugger: Callable[[DebuggedCall], object]) -> None:
-        """Let a debugger run the backward calls: `around` makes each, and it is not recorded."""
+        """Let a debugger run the backward calls from now on: `debugger` makes each, and it is not recorded."""
         self.debugger = debugger
 
     @dynamo_passthrough
     def _entry_point(self, entry: EntryPoint) -> Handler:
+        """Return the handler of a function that runs backward, such as ``Tensor.backward``."""
+
         def call(func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+            """Make a backward call by the debugger, by the router that records it, or unobserved if observing is
+            off.
+            """
             if os.getpid() != self.pid:
                 return self._recorder.call(func, args, kwargs, frame)
             if self.debugger is not None:
@@ -132,6 +138,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _register_hook(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Emit the registration of a tensor hook, then register it."""
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
@@ -139,7 +146,7 @@ class InterceptedFunctions:
         return self._recorder.call(func, args, kwargs, frame)
 
     def _safely(self, function: Callable[..., None], *given: object) -> None:
-        """Call `note`; an error in it is an internal one, which the script does not see."""
+        """Call `function`; an error in it is an internal one: it is counted, and the script does not see it."""
         try:
             function(*given)
         except Exception as error:
@@ -147,6 +154,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_data(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Read ``tensor.data``, and emit it outside of built-in optimizers."""
         out = self._recorder.call(func, args, kwargs, frame)
         if self._recorder.recording and not self._recorder.in_builtin_optimizer:
             self._events.data_read.emit(args[0], out, frame)
@@ -154,6 +162,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_memory(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Call ``tensor.numpy()`` or the like, and emit that it exposes the tensor's memory."""
         out = self._recorder.call(func, args, kwargs, frame)
         if self._recorder.recording and not self._recorder.optimizing:
             self._events.memory_read.emit(func, args[0], out, frame)
@@ -178,6 +187,9 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _set_grad(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Set ``tensor.grad``, and emit it outside of backward calls and optimizers: as cleared if it is set to
+        ``None``.
+        """
         out = self._recorder.call(func, args, kwargs, frame)
         if self.is_on and not (self._calls.running or self._recorder.optimizing):
             if args[1] is None:
@@ -188,6 +200,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _set_data(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Set ``tensor.data``, and emit it for a leaf outside of optimizers."""
         out = self._recorder.call(func, args, kwargs, frame)
         if self.is_on and not self._recorder.optimizing and args[0].grad_fn is None:
             self._events.data_assigned.emit(args[0], frame)
@@ -201,6 +214,9 @@ class InterceptedFunctions:
         return self._recorder.call(func, args, kwargs, frame)
 
     def _note_optimizer(self, frame: Any) -> None:
+        """Note the optimizer that is being made in `frame`, with its line and the modules that variables around it
+        hold.
+        """
         above, frames = frame.f_back, self._names.frames
         optimizer = frame.f_locals.get(code_objects.OPTIMIZER)
         if optimizer is None:
@@ -211,17 +227,22 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _update_scale(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Note that a ``GradScaler`` updates its scale, then update it."""
         if self.is_on and args:
             self._safely(self._steps.note_scaler_update, args[0])
         return self._recorder.call(func, args, kwargs, frame)
 
     @dynamo_passthrough
     def _set_requires_grad(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+        """Emit that ``requires_grad`` of a tensor is about to be set, then set it."""
         if self.is_on:
             self._safely(self._note_requires_grad, args, kwargs, frame)
         return self._recorder.call(func, args, kwargs, frame)
 
     def _note_requires_grad(self, args: Args, kwargs: Kwargs, frame: FrameType) -> None:
+        """Emit ``requires_grad_set`` for a parameter, or ``leaf_begins`` for another tensor for which it is turned
+        on.
+        """
         on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
         if isinstance(args[0], torch.nn.Parameter):
             self._events.requires_grad_set.emit(args[0], on, frame)
@@ -230,6 +251,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _set_grad_mode(self, func: Function, args: Args, kwargs: Kwargs, frame: Any) -> object:
+        """Emit the line that sets gradient mode, outside of torch's own context managers, then set it."""
         if self.is_on and threading.get_ident() == self._recorder.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
             while frame is not None and frame.f_code.co_filename == code_objects.GRAD_MODE_FILE:

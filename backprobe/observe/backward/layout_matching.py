@@ -19,7 +19,10 @@ MAX_COMPARED_NAMES = 2000
 
 
 def matching_positions(one: list[str], other: list[str]) -> list[tuple[int, int]]:
-    """Return the pairs of positions at which two lists agree, as many as possible."""
+    """Return the pairs of positions at which two lists agree, in order, and as many as possible.
+
+    Lists that differ in a long part are compared at their common beginning and end only.
+    """
     most, head = min(len(one), len(other)), 0
     while head < most and one[head] == other[head]:
         head += 1
@@ -243,6 +246,7 @@ def from_neighbours(
 
 
 def _line(frames: Frames, entry: Entry) -> int | None:
+    """Return the number of the line that made a node with this entry; ``None`` if it is not known."""
     site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
     return None if site is None else site.line
 
@@ -272,4 +276,5 @@ def _is_class(op: str) -> bool:
 
 
 def _normalized(name: str) -> str:
+    """Return the name of an operation in lower case without underscores."""
     return name.replace("_", "").lower()

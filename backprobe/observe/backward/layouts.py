@@ -47,6 +47,13 @@ class LiveLayout:
         named: dict[int, LeafTensor],
         index: int,
     ) -> None:
+        """Store what identifies the layout of `graph`.
+
+        :param ops: the op log's slice for the graph: node counters after the ops, and their entries.
+        :param first: nodes with a lower number are older than the op log.
+        :param leaves: ids of the leaves; `named`: the leaves by the position of their accumulator.
+        :param needed: the nodes that run; ``None``: all.
+        """
         self.plan, self.seqs, self.needed, self.index = graph.plan, graph.seqs, needed, index
         self.base = graph.span[0]
         self.leaves = leaves
@@ -156,6 +163,7 @@ class Layouts:
     """The layouts of the last calls."""
 
     def __init__(self, log: OpLog, names: Naming, scanner: NewLineScanner) -> None:
+        """Start without layouts."""
         self._log, self._names, self.scanner = log, names, scanner
         self._layouts: list[LiveLayout] = []
         self._count = 0
@@ -253,6 +261,7 @@ class Layouts:
         return candidate_lines(name, (logged, *same), self._names.frames)
 
     def unseen(self) -> list[Unseen]:
+        """Return how many compiled regions and gradients without a shape were not observed in full."""
         found = []
         if self.compiled_layouts:
             found.append(

@@ -42,6 +42,7 @@ class SentinelCalls:
         events: Events,
         remember: Callable[..., None],
     ) -> None:
+        """Start without sentinels."""
         self.calls, self._names, self.steps, self._events, self._remember_call = calls, names, steps, events, remember
         #: Sentinels: leaves of the last recorded graph, the farthest from its roots first.
         self.sentinel_refs: list[weakref.ref[Any]] = []
@@ -59,6 +60,7 @@ class SentinelCalls:
 
     @property
     def step(self) -> int:
+        """The index of the running step."""
         return self.steps.index
 
     @property

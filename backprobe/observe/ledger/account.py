@@ -68,6 +68,7 @@ class Account:
     )
 
     def __init__(self, parameter: torch.Tensor, leaf: LeafTensor) -> None:
+        """Make a closed account of `parameter`; ``begin_period`` opens it."""
         self.ref, self.leaf = private.tensor_ref(parameter), leaf
         self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.changes: list[WeightChange] = []
@@ -83,8 +84,9 @@ class Account:
         self.step_weight_norm: float | None = None
 
     def begin_period(self, parameter: Any, value: float | None, stepped: bool = True) -> None:
-        """Begin a period.
+        """Begin a period: take over the gradient and weight as they are, and forget the events of the last period.
 
+        :param value: the norm of the weight's sample, if it was taken.
         :param stepped: the optimizer has just stepped and used the gradient that is there.
         """
         self.events, self.causes = [], {}
@@ -176,11 +178,13 @@ class Account:
         self._remember_gradient(parameter.grad)
 
     def _remember_gradient(self, grad: Any) -> None:
+        """Remember a gradient and its version counter, to see later whether it was changed."""
         self.grad = private.tensor_ref(grad) if grad is not None else None
         self.grad_version = grad._version if grad is not None else 0
 
 
 def _is_near(value: float | None, other: float | None) -> bool:
+    """Return whether two norms are equal but for rounding; false if one is not known."""
     if value is None or other is None:
         return False
     return abs(value - other) <= MAX_RESTORED_DIFFERENCE * max(abs(value), abs(other))
@@ -221,6 +225,7 @@ def sample_norms(parameters: Sequence[torch.Tensor]) -> list[float | None]:
 
 
 def _is_readable(p: torch.Tensor) -> bool:
+    """Return whether the values of a parameter can be sampled: real floats on the CPU, and cheap to read."""
     if not private.is_readable(p) or not p.is_cpu or not is_float(p) or p.is_complex():
         return False
     return bool(p.numel() > 0 and (p.is_contiguous() or p.numel() <= MAX_COPIED_ELEMENTS))

@@ -101,6 +101,7 @@ def at_target(config: ChildConfig, me: Identity, spawned: bool) -> None:
         before = empty.__dict__.get("_after_fork")
 
         def begin() -> None:
+            """Restore the method that was replaced, and begin to observe this child."""
             empty._after_fork = before
             begin_child(config, me)
 
@@ -121,6 +122,7 @@ def begin_after_fork(owner: object, begin: Callable[[], None], is_user: Callable
     mine, by_hand = weakref.ref(owner), weakref.WeakMethod(begin)
 
     def forked() -> None:
+        """Call `begin` in a child that a line of the script forked, if `owner` is still alive."""
         call = by_hand()
         if mine() is not None and call is not None and is_user(sys._getframe(1).f_code):
             call()
@@ -153,6 +155,10 @@ class Child:
     """
 
     def __init__(self, config: ChildConfig, me: Identity, anew: bool = False, began: float | None = None) -> None:
+        """Make the session of this process and start it; ``leaves`` or ``exits`` finishes it.
+
+        :param me: the process within the run.
+        """
         now = Moment.now()
         startup = Startup(now if began is None else Moment(began, now.waited))
         self._config, self._me, self._anew, self._began = config, me, anew, wall_clock.now()
@@ -197,26 +203,31 @@ class Child:
             begin_child(self._config)
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Pass on the record of a backward call. The first record opens the files of this process."""
         self._begin_keeping()
         self._part.backward(recorded)
         self._sinks.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
+        """Pass on the record of a step. The first record opens the files of this process."""
         self._begin_keeping()
         self._part.step(step)
         self._sinks.step(step, session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Pass on the records of fast-path steps. The first record opens the files of this process."""
         self._begin_keeping()
         self._part.brief_steps(steps)
         self._sinks.brief_steps(steps, session)
 
     def measured(self, measured: Measured) -> None:
+        """Pass on the statistics of a step, and check them for alarms."""
         self._begin_keeping()
         self._sinks.measured(measured)
         self._alarmed.measured(measured)
 
     def _alarm(self, alarm: Alarm) -> None:
+        """Report an alarm to the experiment trackers, and stop the run if its kind is one of ``--stop-on``."""
         if self._tracked is not None:
             self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
         if alarm.kind in self._config.stop_on:
@@ -268,16 +279,25 @@ class Child:
         self._end(getattr(sys, "last_value", None), None)
 
     def _exits_at_once(self, code: int, frame: FrameType, main: bool) -> None:
-        """Finish just before ``os._exit``."""
+        """Finish just before ``os._exit``, and note the line that calls it.
+
+        :param main: the main thread calls it.
+        """
         if not self._over:
             self._part.left = self.session.forward.frames.site(self.session.forward.frames.spot(frame))
             self._end(None, code, main)
 
     def _killed(self, main: bool) -> None:
+        """Finish because of SIGTERM. `main`: called in the main thread."""
         self.session.context.receive_signal(15)
         self._end(None, None, main)
 
     def _end(self, error: BaseException | None, code: int | None, main: bool = True) -> None:
+        """Finish the observation once, in the process that began it, and remove what was attached for its exit.
+
+        :param error: the exception that ended the process; `code`: its exit code; ``None`` if unknown.
+        :param main: called in the main thread, so that the session can be stopped properly.
+        """
         if self._over or os.getpid() != self._pid:
             return
         self._over = True
@@ -288,6 +308,7 @@ class Child:
             self._terminated.stop()
 
     def _write(self, error: BaseException | None, code: int | None, main: bool) -> None:
+        """Stop the session, evaluate the findings, and write the part of this process. Errors in it are suppressed."""
         session = self.session
         session.context.end_script(error, code or int(error is not None))
         with contextlib.suppress(Exception):

@@ -125,6 +125,10 @@ class Cost:
     """
 
     def __init__(self, own: OwnTime, inspected_steps: int, free: float = 0.0, budget: float | None = None) -> None:
+        """Start the account now: the time until ``started`` is the start phase.
+
+        :param own: measures our own work.
+        """
         self._own, self._inspected_steps, self._free_seconds, self._budget = own, inspected_steps, free, budget
         #: When our work began; the seconds until the script's first line, and after its last.
         self._began = Moment.now()
@@ -161,6 +165,7 @@ class Cost:
 
     @property
     def _own_seconds(self) -> float:
+        """The seconds of our own work so far, without waiting for a processor."""
         own = self._own
         return own.clocked + own.counted - self._waited_in_own_work
 
@@ -209,7 +214,7 @@ class Cost:
             self._end_seconds -= begin.seconds_until(Moment.now())
 
     def freeze(self) -> CostSummary:
-        """Finish the end phase: ``took`` no longer changes."""
+        """Finish the end phase and return the final summary: ``took`` no longer changes."""
         self._final_summary = took = self.took
         return took
 
@@ -281,6 +286,7 @@ class Cost:
 
     @property
     def took(self) -> CostSummary:
+        """The cost so far; after ``freeze``, the final one."""
         if self._final_summary is not None:
             return self._final_summary
         # Work before a first step was over, as in a script without steps, counts as part of the first steps.

@@ -59,6 +59,7 @@ class Losses:
     """
 
     def __init__(self, held_scale: Callable[[], float | None]) -> None:
+        """Start with no loss."""
         self._held_scale = held_scale
         self._scales = Scales()
         self._sum: float | None = None
@@ -236,7 +237,9 @@ def is_zero(grad: torch.Tensor | None) -> bool | None:
 
 
 def loss_scale(frames: Frames) -> float | None:
-    """Return the scale of a ``GradScaler`` that the running user code holds."""
+    """Return the scale of a ``GradScaler`` that the running user code holds in a variable or attribute; ``None``
+    without.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frames.is_user(frame.f_code):

@@ -28,6 +28,7 @@ class NodeReader:
     """Reads nodes; equal shapes, kinds and saved tensors are stored once (Note [Graphs are columns])."""
 
     def __init__(self, columns: Columns, names: TensorNames, saved: bool) -> None:
+        """Read into `columns`. `saved`: also read saved tensors."""
         self._columns, self._names, self._saved = columns, names, saved
         self.leaves: dict[int, Leaf] = {}
         self.inside: dict[int, tuple[Inside, ...]] = {}
@@ -99,6 +100,9 @@ class NodeReader:
         self._makers.clear()
 
     def notes(self) -> list[str]:
+        """Return sentences on what the graph lacks: saved tensors that a backward has freed, and insides of compiled
+        regions.
+        """
         notes = []
         if self._freed:
             notes.append(
@@ -114,6 +118,7 @@ class NodeReader:
         return notes
 
     def _meta(self, shape: tuple[int, ...], dtype: object, device: object) -> TensorMeta:
+        """Return the object for a shape, dtype and device, shared by all that are equal."""
         key = (shape, dtype, device)
         found = self._metas.get(key)
         if found is None:
@@ -121,12 +126,17 @@ class NodeReader:
         return found
 
     def _leaf(self, i: int, node: Any) -> None:
+        """Add the leaf tensor of accumulator `node`, which has the index `i`."""
         tensor = node.variable
         name, aliases = self._names.of(tensor)
         meta = self._meta(shape_of(tensor), tensor.dtype, tensor.device)
         self.leaves[i] = Leaf(name, meta, isinstance(tensor, torch.nn.Parameter), aliases)
 
     def _read_saved(self, node: object, kind: str) -> bool | None:
+        """Add the saved tensors of a node, also attributes of a custom function's ``ctx``.
+
+        :returns: whether a backward has freed them; ``None`` if the node saves none.
+        """
         freed: bool | None = None
         attributes = self._attributes[type(node)]
         if attributes:
@@ -142,6 +152,11 @@ class NodeReader:
         return freed
 
     def _add_saved(self, node: object, name: str, tensor: Any, own: bool, changed: bool, hook: object) -> None:
+        """Add a row for a saved tensor: its kind, storage and role.
+
+        :param tensor: ``None`` if a saved-tensor hook has packed it; then `hook` is that hook.
+        :param own: it is the node's own result; `changed`: it was written to since it was saved.
+        """
         columns = self._columns
         number = -1
         if tensor is None:
@@ -185,6 +200,7 @@ class NodeReader:
 
 
 def _kind_of(node: torch.autograd.graph.Node) -> str:
+    """Return the kind of a node: ``accumulate``, ``compiled``, ``checkpoint``, ``function`` (of Python) or ``op``."""
     if node._sequence_nr() == ACCUMULATE_SEQ and hasattr(node, "variable"):
         return "accumulate"
     if private.is_compiled(node):

@@ -108,6 +108,7 @@ class AccumulationState:
     """State of the backward calls that gave one optimizer gradients since its last step."""
 
     def __init__(self, micro_batches: MicroBatches, measures_norm: bool) -> None:
+        """Start before the first call. `measures_norm`: the norm after each call is measured, to detect clipping."""
         #: The total norm of the optimizer's gradients after the last call, ``None`` if unknown; and whether it is
         #: measured.
         self.grad_norm: torch.Tensor | None = None
@@ -171,6 +172,7 @@ class AccumulatedGradients:
         clock: Callable[[], Any],
         took: Callable[[Any], None],
     ) -> None:
+        """Prepare for the current thread; ``attach`` begins."""
         self._code_location = place
         self._optimizers_to_measure, self._scale, self._fault, self._clock, self._on_measured = (
             due,
@@ -183,10 +185,12 @@ class AccumulatedGradients:
         self._states: IdentityMap[AccumulationState] = IdentityMap()
 
     def attach(self) -> None:
+        """Begin to intercept engine calls of this thread, innermost of all listeners."""
         self._thread = get_ident()
         engine_calls.listen(self, inside=True)
 
     def detach(self) -> None:
+        """Stop intercepting engine calls, and forget the calls so far."""
         engine_calls.unlisten(self)
         self._states.clear()
 
@@ -196,6 +200,9 @@ class AccumulatedGradients:
 
     @dynamo_passthrough
     def __call__(self, engine: Callable[..., object], roots: object, *args: object, **kwargs: object) -> object:
+        """Make a call of the autograd engine, and note before and after it what it does to gradients of measured
+        optimizers.
+        """
         adds = kwargs.get("accumulate_grad") and get_ident() == self._thread and not private.compiling()
         pending = self._safely(self._before_call, roots, args, sys._getframe(1)) if adds else None
         try:
@@ -209,6 +216,9 @@ class AccumulatedGradients:
         return result
 
     def _safely(self, function: Callable[..., object], *arguments: object) -> object:
+        """Call `function` unseen by modes of the user, and return its result; ``None`` inside another call, or if it
+        raised.
+        """
         if private.graph_task() != -1:  # a nested call
             return None
         mark = self._clock()
@@ -245,6 +255,10 @@ class AccumulatedGradients:
         return pending, self._scale(roots)
 
     def _after_call(self, pending: Any) -> None:
+        """Note which optimizers a call gave gradients, and measure their total norm where clipping is to be detected.
+
+        :param pending: what ``_before_call`` returned.
+        """
         optimizers, (scale, is_scale_known) = pending
         for optimizer, state, before in optimizers:
             after = gradient_marks(optimizer)
@@ -266,6 +280,7 @@ def gradient_marks(optimizer: torch.optim.Optimizer) -> list[Mark]:
 
 
 def are_equal_marks(one: list[Mark], other: list[Mark]) -> bool:
+    """Return whether two lists of gradient states are equal: the same gradients with the same version counters."""
     return len(one) == len(other) and all(
         a is b if a is None or b is None else a[1] == b[1] and a[0]() is b[0]() for a, b in zip(one, other, strict=True)
     )

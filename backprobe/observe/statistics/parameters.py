@@ -143,10 +143,12 @@ class Parameters:
 
 
 def _as_scalar(value: object) -> torch.Tensor | None:
+    """Return a tensor of one element as a scalar in single precision; ``None`` for anything else."""
     return value.detach().reshape(()).float() if isinstance(value, torch.Tensor) and value.numel() == 1 else None
 
 
 def _divided_by(numbers: torch.Tensor, by: Any) -> torch.Tensor:
+    """Return `numbers` divided by the tensor `by`, or as they are if that is ``None``."""
     return numbers if by is None else numbers / by.to(numbers.device)
 
 

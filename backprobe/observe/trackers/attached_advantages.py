@@ -71,11 +71,17 @@ class _Probability(NamedTuple):
 
 
 class _Advantage(NamedTuple):
+    """A difference of values with a graph: the tokens of the values, and the line that subtracts."""
+
     values: _Tokens
     spot: CodeLocation | None
 
 
 class _Product(NamedTuple):
+    """A product of log-probabilities and an advantage: its order, the values' tokens, its line, and the advantage's
+    line.
+    """
+
     order: int
     values: _Tokens
     spot: CodeLocation | None
@@ -83,6 +89,8 @@ class _Product(NamedTuple):
 
 
 class _Regression(NamedTuple):
+    """A term that fits values to something: its order, the values' tokens, and its line."""
+
     order: int
     values: _Tokens
     spot: CodeLocation | None
@@ -90,6 +98,8 @@ class _Regression(NamedTuple):
 
 @dataclass
 class _Found:
+    """The lines that multiply by one advantage, and the regression and backward call that showed what it is."""
+
     products: list[CodeLocation | None]
     regression: CodeLocation | None
     failed: CodeLocation | None
@@ -100,6 +110,7 @@ class AttachedAdvantagesTracker(Tracker):
     """Tracker of products of log-probabilities with advantages: Note [Attached advantages]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without advantages."""
         self._context, self._frames = context, context.frames
         #: By the line of the difference.
         self._found: dict[CodeLocation | None, _Found] = {}
@@ -112,16 +123,22 @@ class AttachedAdvantagesTracker(Tracker):
         self._next_token, self._next_term = count(), count()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the tensors of the last step."""
         self._forget()
 
     def observing_pauses(self) -> None:
+        """Forget the tensors of the running step."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget all followed tensors of the running step."""
         for followed in (self._probabilities, self._tokens, self._targets, self._advantages, self._terms):
             followed.clear()
 
     def op_inspected(self, op: Op) -> None:
+        """Classify the result of an op with a graph: a term of the loss, a probability, values, or a difference of
+        values.
+        """
         out = op.out
         if type(out) is not _Tensor or not out.requires_grad or self._context.recorder.in_builtin_optimizer:
             return
@@ -140,7 +157,9 @@ class AttachedAdvantagesTracker(Tracker):
     # Log-probabilities
 
     def _note_probability(self, op: Op, name: str, tensors: list[torch.Tensor], out: torch.Tensor) -> bool:
-        """Note whether the result is a probability or the logarithm of one, and return it."""
+        """Note whether the result is a probability or the logarithm of one; return whether it is computed from
+        probabilities.
+        """
         code = op.frame.f_code if op.frame is not None else None
         if code is not None and code.co_name in _LOG_PROB_CODE and code.co_filename.startswith(_DISTRIBUTIONS):
             self._probabilities.put(out, _Probability(True, True))
@@ -167,12 +186,14 @@ class AttachedAdvantagesTracker(Tracker):
     # Values, and differences with them
 
     def _follow_values(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
+        """Give the result of a reshape or join the tokens of its inputs: it holds the same values."""
         if name in _MOVES and tensors:
             self._tokens.put(out, frozenset().union(*map(self._tokens_of, tensors)))
             if self._targets.of(tensors):
                 self._targets.put(out, True)
 
     def _tokens_of(self, tensor: torch.Tensor) -> _Tokens:
+        """Return the tokens of a tensor of values; a tensor without any gets a new one."""
         known = self._tokens.get(tensor)
         if known is None:
             known = frozenset((next(self._next_token),))
@@ -180,6 +201,9 @@ class AttachedAdvantagesTracker(Tracker):
         return known
 
     def _note_difference(self, op: Op, name: str, tensors: list[torch.Tensor], out: torch.Tensor) -> None:
+        """Note a difference of values with a graph as an advantage, sums as targets, and follow advantages through
+        ops.
+        """
         known = self._advantages.of(tensors)
         if known:
             if name in _OF_ADVANTAGES:
@@ -226,6 +250,7 @@ class AttachedAdvantagesTracker(Tracker):
         return True
 
     def _follow_terms(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
+        """Note that the terms of the inputs are part of the result, if the op is a sum, mean or the like."""
         known = self._terms.of(tensors) if name in _OF_TERMS else []
         if known:
             self._terms.put(out, frozenset().union(*known))
@@ -244,6 +269,7 @@ class AttachedAdvantagesTracker(Tracker):
                 self._note_found(product, regression, running)
 
     def _note_found(self, product: _Product, regression: _Regression, running: ActiveBackward) -> None:
+        """Note that one loss has a product with an advantage and a regression of the same values."""
         found = self._found.get(product.made)
         if found is None:
             if len(self._found) >= MAX_LINES:
@@ -254,6 +280,7 @@ class AttachedAdvantagesTracker(Tracker):
             found.products.append(product.spot)
 
     def records(self) -> Iterator[AttachedAdvantage]:
+        """Yield a record of each difference that is used as an advantage with its graph."""
         site = self._frames.site
         for made, one in self._found.items():
             products = tuple(at for spot in one.products if (at := site(spot)) is not None)
@@ -261,6 +288,6 @@ class AttachedAdvantagesTracker(Tracker):
 
 
 def _is_varied(args: tuple[object, ...], value: object) -> bool:
-    """Return whether `value` is subtracted from, or less, something that may be a return: no 0 or 1."""
+    """Return whether `value` and what it is subtracted from, or the reverse, may be a return and a value: no 0 or 1."""
     other = args[1] if args[0] is value else args[0]
     return isinstance(other, _Tensor) or (isinstance(other, (int, float)) and other not in (0, 1, -1))

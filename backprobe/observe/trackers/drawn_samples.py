@@ -87,6 +87,7 @@ class DrawnSamplesTracker(Tracker):
     """Tracker of samples that carry no gradient, in closely inspected steps: Note [Drawn samples]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without draws."""
         self._context, self._frames = context, context.frames
         self._found: dict[CodeLocation | None, _Found] = {}
         #: Lines with a distribution that a loss trained in another way.
@@ -102,13 +103,16 @@ class DrawnSamplesTracker(Tracker):
         self._divergences: list[tuple[int, int]] = []
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the draws of the last step."""
         self._forget()
         self._inspecting = inspecting
 
     def observing_pauses(self) -> None:
+        """Forget the draws of the running step."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget all that belongs to the running step, and finds that wait for an optimizer's step."""
         self._drawing, self._draws, self._pending, self._divergences = None, 0, [], []
         self._drawn.clear()
 
@@ -151,6 +155,7 @@ class DrawnSamplesTracker(Tracker):
         return draw
 
     def op_inspected(self, op: Op) -> None:
+        """Note an op that draws a sample, or that belongs to a divergence; follow other ops on samples."""
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return
         if op.after > op.before and _is_divergence(op.frame) and len(self._divergences) < MAX_DIVERGENCES:
@@ -174,6 +179,7 @@ class DrawnSamplesTracker(Tracker):
             self._note_results(op.out, frozenset().union(*known))
 
     def _note_results(self, out: object, draws: frozenset[_Draw]) -> None:
+        """Note that the float tensors in `out` are computed from the samples of `draws`."""
         for tensor in [out] if isinstance(out, _Tensor) else tensors_in(out, depth=2):
             if tensor.is_floating_point():
                 self._drawn.put(tensor, draws)
@@ -232,6 +238,7 @@ class DrawnSamplesTracker(Tracker):
             found.trained |= any(id(leaf) in held for leaf in leaves if leaf is not None)
 
     def records(self) -> Iterator[SampleWithoutGradient]:
+        """Yield a record of each line whose samples carry no gradient to the distribution that the loss trains."""
         names, site = self._context.names.leaves, self._frames.site
         for spot, one in self._found.items():
             at = site(spot)

@@ -86,6 +86,7 @@ class EqualUnitsTracker(Tracker):
         self._writes: dict[int, CodeLocation] = {}
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Note the line that writes to a matrix before the first step of an optimizer: it may initialise a weight."""
         if self._examined or len(self._writes) > MAX_WRITES:
             return
         for tensor in written:
@@ -95,6 +96,9 @@ class EqualUnitsTracker(Tracker):
                         self._writes[tensor.data_ptr()] = spot
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Find weights with equal rows before an optimizer's first step, and check in some later steps whether they
+        still are.
+        """
         by, step = id(optimizer), self._context.steps.index
         known = self._examined.get(by)
         if known is None:
@@ -111,6 +115,7 @@ class EqualUnitsTracker(Tracker):
                 known.left = [one for one in known.left if self._check_rows(one, step)]
 
     def _candidates(self, optimizer: torch.optim.Optimizer, step: int) -> list[_Candidate]:
+        """Return the weights of an optimizer whose rows, or blocks of rows, are all equal before its first step."""
         found = []
         parameters = parameters_of(optimizer)
         for p in parameters[:MAX_PARAMETERS]:
@@ -153,6 +158,7 @@ class EqualUnitsTracker(Tracker):
         return True
 
     def records(self) -> Iterator[EqualUnits]:
+        """Yield a record of each weight that has changed and whose rows stayed equal in all looks."""
         for examined in self._examined.values():
             for one in examined.left:
                 if one.looks < MIN_LOOKS or not one.moved:
@@ -177,6 +183,7 @@ class EqualUnitsTracker(Tracker):
 
 
 def _may_initialise_with(index: SourceIndex, call: ast.Call, value: float) -> bool:
+    """Return whether a call in the source may give all elements of a weight the value `value`."""
     name = last_name(call.func)
     parent = index.parents.get(call)
     is_made = name in MADE_CONSTANT and isinstance(parent, ast.Call) and last_name(parent.func) == "Parameter"
@@ -192,6 +199,7 @@ def _may_initialise_with(index: SourceIndex, call: ast.Call, value: float) -> bo
 
 
 def _is_matrix(p: object) -> bool:
+    """Return whether `p` is a float tensor on the CPU with several rows, whose values can be read."""
     if not isinstance(p, torch.Tensor) or not private.is_dense(p) or not p.is_cpu or private.is_unsafe_to_read(p):
         return False
     return bool(p.dim() > 1 and len(p) > 1 and 0 < p.numel() <= MAX_ELEMENTS and is_float(p) and not p.is_complex())

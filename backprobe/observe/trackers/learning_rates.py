@@ -90,12 +90,18 @@ class LearningRateTracker(Tracker):
         self._states: dict[int, _OptimizerRates] = {}
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Check the learning rates of an optimizer that has stepped."""
         self._check_rates(optimizer, self._context.steps.index)
 
     def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
+        """Check the learning rates of an optimizer that stepped in a fast-path step."""
         self._check_rates(optimizer, max(0, self._context.steps.index - 1))
 
     def _check_rates(self, optimizer: object, step: int) -> None:
+        """Note the learning rates of an optimizer in `step`: since when they are zero, and whether one is negative.
+
+        When all are zero, keep a weight to see whether it still changes, and search for the scheduler.
+        """
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             if len(self._states) >= MAX_OPTIMIZERS:
@@ -140,14 +146,16 @@ class LearningRateTracker(Tracker):
     def _smallest_weight(
         self, optimizer: torch.optim.Optimizer
     ) -> tuple[weakref.ref[torch.Tensor], torch.Tensor] | None:
-        """Return the smallest weight that has a gradient, with a copy of its values."""
+        """Return the smallest weight that has a gradient, with a copy of its values; ``None`` if there is none."""
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             weights = [p for p in parameters_of(optimizer) if _has_plain_gradient(p)]
             least = min(weights, key=torch.Tensor.numel, default=None)
             return None if least is None else (private.tensor_ref(least), least.detach().clone())
 
     def _find_scheduler(self, state: _OptimizerRates, optimizer: torch.optim.Optimizer) -> None:
-        """Find the scheduler of `optimizer` among the variables of the user's functions that run."""
+        """Find the scheduler of `optimizer` among the variables of the user's functions that run, and note its class
+        and the functions that give its factors.
+        """
         frames = self._context.frames
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
@@ -162,10 +170,12 @@ class LearningRateTracker(Tracker):
             frame = frame.f_back
 
     def records(self) -> tuple[ZeroRate | LoadedRate | NegativeRate, ...]:
+        """Return records of rates that are zero, negative, or come from a loaded state."""
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             return (*self._zero_rate_records(), *self._loaded_rate_records(), *self._negative_rate_records())
 
     def _negative_rate_records(self) -> Iterator[NegativeRate]:
+        """Yield a record of each optimizer that had a rate below zero."""
         frames = self._context.frames
         for by, state in self._states.items():
             if (one := state.negative) is None:
@@ -195,6 +205,7 @@ class LearningRateTracker(Tracker):
             yield LoadedRate(state.name, *rates, state.first, steps, loaded, frames.site(seen.spot))
 
     def _zero_rate_records(self) -> Iterator[ZeroRate]:
+        """Yield a record of each optimizer whose rates were zero for a large part of its steps, to their end."""
         frames = self._context.frames
         for by, state in self._states.items():
             zero = [group for group in state.groups if group.since is not None]
@@ -243,6 +254,7 @@ def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def _has_gradients_to_minimize(group: dict[str, Any]) -> bool:
+    """Return whether a parameter group has gradients and is not maximized."""
     return not group.get("maximize") and any(p.grad is not None for p in group["params"])
 
 
@@ -261,6 +273,7 @@ def _values_in_scope(frame: FrameType) -> Iterable[object]:
 
 
 def _has_plain_gradient(tensor: torch.Tensor) -> bool:
+    """Return whether a weight has a gradient, and values that can be read and kept."""
     return private.is_readable(tensor) and tensor.grad is not None and 0 < tensor.numel() <= MAX_ELEMENTS
 
 

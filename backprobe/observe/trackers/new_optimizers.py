@@ -78,6 +78,7 @@ class _Sequence:
 
     @property
     def without_long(self) -> int:
+        """The number of optimizers made, without the last one if it did many steps."""
         return self.made - self.is_long
 
     def count_steps(self) -> None:
@@ -94,6 +95,7 @@ class NewOptimizerTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without optimizers, and limit the fast path while a sequence is observed."""
         self._context = context
         self._by_optimizer: dict[int, _Sequence] = {}
         self._sequences: dict[tuple[str, int, int], _Sequence] = {}
@@ -101,10 +103,12 @@ class NewOptimizerTracker(Tracker):
         context.fast_path_limits.append(self._steps_until_observed)
 
     def _steps_until_observed(self, step: int, long_steps: bool) -> int:
+        """Return how many steps from `step` on may take the fast path: none while a suspect sequence is observed."""
         is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
         return 0 if is_observed else sys.maxsize
 
     def optimizer_begins(self, optimizer: object) -> None:
+        """Note an optimizer that is about to step for the first time."""
         known = self._by_optimizer.get(id(optimizer))
         if known is None or known.latest() is not optimizer:
             self._note_first_step(optimizer, False)
@@ -161,6 +165,9 @@ class NewOptimizerTracker(Tracker):
             self._finished_sequences.append(sequence)
 
     def optimizer_ended(self, optimizer: object) -> None:
+        """Count a step, and copy samples of the weights, if the next optimizer of the sequence is to be compared with
+        them.
+        """
         sequence = self._by_optimizer.get(id(optimizer))
         if sequence is None or sequence.latest() is not optimizer:
             return
@@ -176,11 +183,13 @@ class NewOptimizerTracker(Tracker):
             sequence.kept = _samples(parameters)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        """Note for all sequences that some of their optimizers and steps may not have been observed."""
         for sequence in self._sequences.values():
             sequence.is_least = sequence.is_least or sequence.made > 1
             sequence.has_passed = True  # its last optimizer may have taken a part of these steps
 
     def fast_path_optimizer_stepped(self, optimizer: object, seq: int) -> None:
+        """Note that an optimizer stepped in the fast path: for the first time, or more often than was observed."""
         sequence = self._by_optimizer.get(id(optimizer))
         if sequence is None or sequence.latest() is not optimizer:
             self._note_first_step(optimizer, True)
@@ -189,6 +198,7 @@ class NewOptimizerTracker(Tracker):
             sequence.kept, sequence.has_passed = None, True
 
     def records(self) -> tuple[NewOptimizers, ...]:
+        """Return a record of each sequence of optimizers that were made without state over weights that went on."""
         found = []
         for one in (*self._finished_sequences, *self._sequences.values()):
             if one.without_long < MIN_MADE or one.given or one.stateful < COMPARED:
@@ -202,6 +212,7 @@ class NewOptimizerTracker(Tracker):
         return tuple(found)
 
     def _record(self, one: _Sequence) -> NewOptimizers:
+        """Return the record of a sequence, with the line that makes the optimizers, observed or inferred."""
         one.count_steps()
         site = self._context.frames.site
         made = site(one.spots.most_common(1)[0][0]) if one.spots else None
@@ -240,7 +251,7 @@ def _samples(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _are_equal(before: list[torch.Tensor], now: list[torch.Tensor]) -> bool | torch.Tensor:
-    """Return whether samples are equal; on an accelerator a tensor that tells so."""
+    """Return whether samples are equal; on an accelerator, return a tensor with the answer, which is not waited for."""
     if not before or len(before) != len(now) or any(a.device != b.device for a, b in zip(before, now, strict=True)):
         return False
     if all(one.is_cpu for one in before):

@@ -96,6 +96,7 @@ class SilentBroadcasts(Tracker):
     """Tracker of operations that broadcast: Note [Unintended broadcasts]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without broadcasts."""
         self._context, self._modules = context, context.modules
         self._found: dict[_Key, _Broadcast] = {}
         # Of the running step. The latter are tensors in which the script inserted a dimension, or that have their shape
@@ -104,14 +105,19 @@ class SilentBroadcasts(Tracker):
         self._inserted: FollowedTensors[tuple[ModuleCallRef | None]] = FollowedTensors()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the tensors of the last step."""
         self._derived.clear()
         self._inserted.clear()
 
     def observing_pauses(self) -> None:
+        """Forget the tensors of the running step."""
         self._derived.clear()
         self._inserted.clear()
 
     def op_inspected(self, op: Op) -> None:
+        """Check whether an op broadcasts by mistake, follow results of earlier broadcasts, and note inserted
+        dimensions.
+        """
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return  # a closure that an optimizer's step calls is a forward, though
         tensors = op.tensors()
@@ -135,7 +141,9 @@ class SilentBroadcasts(Tracker):
     # Broadcasts
 
     def _check(self, op: Op, name: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Note the operation if it pairs all elements of two inputs."""
+        """Note the operation `name` if it pairs all elements of two inputs with each other; refute it if that is
+        meant.
+        """
         for one, other in combinations(tensors[:3], 2):
             if one.dim() == other.dim():
                 continue
@@ -177,6 +185,7 @@ class SilentBroadcasts(Tracker):
     # What becomes of their results
 
     def _derive(self, tensor: object, origins: frozenset[_Key], whole: bool) -> None:
+        """Follow `tensor` as computed from the broadcasts `origins`. `whole`: it has all elements of a result."""
         if type(tensor) is _Tensor:
             known = self._derived.get(tensor)
             if known is not None:
@@ -230,6 +239,9 @@ class SilentBroadcasts(Tracker):
     # Dimensions that are inserted
 
     def _note_insertion(self, op: Op, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Note that the script inserted a dimension into the result of an op, or that the result has one from its
+        inputs.
+        """
         out, marked = op.out, [t for t in tensors if self._inserted.get(t) is not None]
         within: ModuleCallRef | None
         if marked and (
@@ -255,6 +267,7 @@ class SilentBroadcasts(Tracker):
         return any(t.shape == out.shape and self._inserted.get(t) is None for t in tensors)
 
     def records(self) -> tuple[SilentBroadcast, ...]:
+        """Return a record of each broadcast that reaches the root of a backward call and is not refuted."""
         site, place = self._context.frames.site, self._modules.place_of
         return tuple(
             SilentBroadcast(
@@ -278,6 +291,7 @@ _READ_FUNCTIONS = frozenset(
 
 
 def _has_new_dimension(index: object) -> bool:
+    """Return whether an index contains ``None``, which inserts a dimension."""
     return index is None or (type(index) is tuple and any(one is None for one in index))
 
 

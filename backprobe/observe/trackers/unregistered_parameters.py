@@ -123,9 +123,11 @@ class UnregisteredParameters(Tracker):
         self._add(found_place, f"{attribute}{key}", tensor)
 
     def _place_at(self, key: tuple[object, ...], new: UnregisteredPlace) -> UnregisteredPlace:
+        """Return the known place with this key, or `new`, which is known from now on."""
         return self._found.setdefault(key, new)
 
     def _add(self, found_place: UnregisteredPlace, name: str, tensor: torch.Tensor) -> None:
+        """Add a tensor under `name` to a place, unless it is there already or the place has a hundred."""
         if len(found_place.names) < 100 and not any(r() is tensor for r in found_place.leaves):
             found_place.names.append(name)
             found_place.leaves.append(private.tensor_ref(tensor))
@@ -150,6 +152,7 @@ class UnregisteredParameters(Tracker):
         return None
 
     def records(self) -> tuple[Stray, ...]:
+        """Return a record of each place whose tensors no optimizer holds, with their names."""
         held = self._context.steps.optimized_parameters
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
@@ -214,5 +217,6 @@ def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
 
 
 def clean_path_of(root: RootModule, path: str) -> str:
+    """Return `path` in an outermost module without the parts that wrappers add, if the module is alive."""
     module = root.ref()
     return clean_path(module, path) if module is not None else path
