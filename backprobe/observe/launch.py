@@ -120,6 +120,7 @@ class _SessionAttacher:
     """
 
     def __init__(self, watching: ScriptObserver, program: Program) -> None:
+        """Prepare for the script of `program`; ``start`` begins to wait for its import of torch."""
         self._watching, self._program = watching, program
         self._own = (program.folder,)
         self._process = os.getpid()
@@ -133,6 +134,7 @@ class _SessionAttacher:
         self._pending: object = None
 
     def start(self) -> None:
+        """Begin to wait for the import of torch; the script begins now."""
         self._imported.start()
         self._script_began = Moment.now()
 
@@ -146,6 +148,7 @@ class _SessionAttacher:
             self._session.stop()
 
     def _torch_is_there(self) -> None:
+        """Attach now, or as soon as the main thread runs, because torch has just been imported."""
         main = threading.main_thread()
         if threading.current_thread() is main or _waits(sys._current_frames().get(main.ident or 0)):
             self._attach()
@@ -153,7 +156,10 @@ class _SessionAttacher:
             self._in_main_thread(self._attach)
 
     def _in_main_thread(self, call: Callable[[], None]) -> None:
+        """Have the interpreter call `call` in the main thread as soon as that runs Python code."""
+
         def pending(_: object) -> int:
+            """Make the call for the interpreter; interrupt the main thread if the request was refused."""
             try:
                 call()
             except _RequestRefused:
@@ -164,6 +170,10 @@ class _SessionAttacher:
         ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
 
     def _attach(self) -> None:
+        """Import the session and attach it, once. An internal error does not disturb the script.
+
+        :raises _RequestRefused: the request cannot be met, so that the script ends.
+        """
         if self._is_over or self._session is not None:
             return
         script_s = self._script_began.seconds_until(Moment.now())

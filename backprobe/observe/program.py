@@ -68,6 +68,7 @@ class Program:
     """
 
     def __init__(self, script: Script) -> None:
+        """Find and read the script, without running anything."""
         self.script = script
         self._file, self._text = "", b""
         #: Whether the script is a folder or an archive that contains ``__main__``.
@@ -106,6 +107,7 @@ class Program:
         sys.modules["__main__"] = main
 
     def _first_in_path(self) -> str:
+        """Return the entry that Python puts first into ``sys.path`` for such a script."""
         if self.script.how == "module":
             return os.getcwd()
         return os.path.dirname(os.path.realpath(self._file)) if self.script.how == "file" else ""
@@ -122,6 +124,7 @@ class Program:
             self._run_file()
 
     def _run_file(self) -> None:
+        """Execute the script's file, or standard input, in ``__main__``; then flush its output as Python does."""
         main = sys.modules["__main__"].__dict__
         if self.script.how == "stdin":
             self._file = "<stdin>"
@@ -199,6 +202,7 @@ def _parse_as_script(text: bytes, file: str) -> None:
 
 
 def _compiled_text(text: str) -> CodeType:
+    """Return the code of a script given with ``-c``, compiled as this version of Python does."""
     if sys.version_info >= (3, 14):
         import textwrap
 
@@ -217,6 +221,10 @@ def _absolute(name: str) -> str:
 
 
 def _read(file: str) -> bytes:
+    """Return the content of a script's file.
+
+    :raises CannotStart: it is a directory, or cannot be read.
+    """
     try:
         if stat.S_ISDIR(os.stat(file).st_mode):
             raise CannotStart(f"{python()}: {file!r} is a directory, cannot continue", 1)

@@ -35,6 +35,7 @@ class StepController:
         delivery: RecordDelivery,
         context: TrackerContext,
     ) -> None:
+        """Take the parts of the session that a plan concerns."""
         policy = schedule.policy
         self._policy, self._budget, self._inspections = policy, policy.budget, policy.inspections
         self._steps, self._state = schedule.steps, schedule.state
@@ -52,6 +53,9 @@ class StepController:
         self._apply(self._policy.plan(self._steps.index, self._instrumentation.may_record, can_skip_forward))
 
     def _apply(self, plan: StepPlan) -> None:
+        """Carry out `plan` for the step that begins: switch recorder, hooks, checks and interceptor, and emit
+        ``step_begins``.
+        """
         self._interceptor.set_backward_only(plan.backward_only)
         self._recorder.observe(plan.forward_recorded, plan.inspected)
         if plan.forward_recorded:
@@ -93,6 +97,7 @@ class StepController:
         self._start_fast_path()
 
     def _charge_step(self, step: Step) -> None:
+        """Charge a finished step to the budget, by how it was recorded."""
         recorder, repeated = self._recorder, self._interceptor.take_backward_only_result()
         if repeated is False:
             self._budget.note_unmatched_graph()
@@ -156,6 +161,10 @@ class StepController:
             self._budget.charge_deferred_records(len(steps), seconds)
 
     def _scan(self, step: int, seconds: float, mark: object) -> None:
+        """Search for lines that ran for the first time after `step`; if there are any, have the next steps inspected.
+
+        :param seconds: the duration of the step; `mark`: when our work on it began.
+        """
         if self._scanner.scan(step, seconds, mark):
             self.novelty_found(self._steps.index)  # that step has begun already
 

@@ -47,6 +47,7 @@ class FastPath:
     """Checks and collects the calls of fast-path steps, until ``take_calls`` passes them on to be counted."""
 
     def __init__(self, calls: BackwardCalls, steps: StepWatch, budget: Budget, events: Events) -> None:
+        """Start with no calls."""
         self._calls, self._node_counts = calls, calls.node_counts
         self._steps, self._budget, self._events = steps, budget, events
         #: Their number, and the node counter at the end of the call before the last.
@@ -59,7 +60,11 @@ class FastPath:
         self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=MAX_REMEMBERED_CALLS)
 
     def take(self, roots: Any, args: Any, kwargs: Any) -> bool:
-        """Let a call from `roots` take the fast path, if it can, and return whether it does."""
+        """Let a call from `roots` take the fast path if nothing about it is unusual; return whether it does.
+
+        The graph must have a known number of nodes, and a loss on the CPU must be finite. `args`, `kwargs`: of the
+        engine.
+        """
         node_counts, now, begin, budget = self._node_counts, _next(), None, self._budget
         steps, accumulates, value = self._steps, kwargs.get("accumulate_grad", False), None
         if self._total % TIMED_CALL_INTERVAL == 1:
@@ -113,6 +118,7 @@ class FastPath:
         return True
 
     def _emit_sample(self, root: object) -> None:
+        """Emit ``root_sampled`` for a call that is about to be made, and count the time as ours."""
         begin = _clock()
         self._events.root_sampled.emit(root)
         self._events.own.clocked += _clock() - begin

@@ -58,6 +58,11 @@ class ObservedCut:
     copied: bool = False
 
     def record(self, names: Naming, arrived: int | None, numpy: bool = False) -> Cut:
+        """Return the record of this detach point.
+
+        :param arrived: the step in which the detached value entered a graph again; ``None`` if it did not.
+        :param numpy: it passed through NumPy on the way.
+        """
         return Cut(
             self.op,
             names.frames.site(self.spot),
@@ -74,6 +79,7 @@ class DetachPoints:
     """Collector of the detach points of a run, by source line and function."""
 
     def __init__(self, names: Naming) -> None:
+        """Start without detach points."""
         self._names, self._frames, self._modules = names, names.frames, names.modules
         self._found: dict[object, ObservedCut] = {}
         #: Follows the detached values: they may enter a graph again.
@@ -84,6 +90,7 @@ class DetachPoints:
         self._step, self._inspecting = 0, True
 
     def op_inspected(self, op: Op) -> None:
+        """Note an op whose result is detached, and follow detached values through all ops."""
         if self._reentries.active:
             self._reentries.flow(op, self._modules.stack)
         if op.optimizing:
@@ -94,14 +101,17 @@ class DetachPoints:
             self._note(op.func, op.out[1], op.args, op.frame)  # the indices of max, sort, topk
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Note the number of the step, and whether it is closely inspected: only then detach points are noted."""
         self._step, self._inspecting = step, inspecting
         self._reentries.step = step
 
     def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
+        """Note a read of ``tensor.data`` as a detach point, in closely inspected steps."""
         if self._inspecting:
             self._note(_DATA, out, (tensor,), frame)
 
     def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
+        """Note a call such as ``tensor.numpy()`` as a detach point, in closely inspected steps."""
         if self._inspecting:
             self._note(func, out, (tensor,), frame)
 

@@ -95,11 +95,13 @@ def difference(
 
 
 def _flags(was: bool, now: bool) -> tuple[str, str]:
+    """Return in words whether a result required a gradient in the forward and in the recomputation."""
     words = ("requires none", "requires a gradient")
     return words[was], words[now]
 
 
 def _argument(argument: tuple[object, object]) -> str:
+    """Return a plain argument as text: its value, with the keyword if it has one."""
     key, value = argument
     text = f"{value:.6g}" if type(value) is float else repr(value)
     return f"{key}={text}" if isinstance(key, str) else text
@@ -145,6 +147,7 @@ def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 
 def _made(op: RegionOp) -> str:
+    """Return the dtypes and shapes of an op's results as text."""
     return " and ".join(f"{dtype_name(d)}{list(s)}" for s, d, _ in op.made)
 
 

@@ -101,12 +101,14 @@ def _is_before(site: Site | None, other: Site | None) -> bool:
 
 
 def _on_new_line(spot: CodeLocation, tensor: WrittenTensor, frames: Frames) -> list[_Candidate]:
+    """Return candidates for the writes that the source has on a line which recently ran for the first time."""
     site = frames.site(spot)
     writes = writes_on(site.file, site.line) if site is not None else []
     return [_Candidate(_score(one, tensor), one.op, spot) for one in writes] if site is not None else []
 
 
 def _score(write: LineWrite, tensor: WrittenTensor) -> float:
+    """Return how likely `write`, found in the source, is one to `tensor`; 0 if it writes to another kind of tensor."""
     if (write.of == "gradients") != (tensor.kind == "gradient") or (write.of == "weights" and tensor.kind != "weight"):
         return 0.0
     if tensor.kind == "gradient":
@@ -138,6 +140,7 @@ def _wrote_before(lines: list[tuple[int, str, CodeLocation]], stepped: bool) -> 
 
 
 def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
+    """Return the lines that wrote to gradients in recorded steps, by their source."""
     found: dict[CodeLocation, str] = {}
     for (op, spot), _ in zip(log.lines(), range(MAX_SEARCHED_WRITES), strict=False):
         site = frames.site(spot) if spot not in found else None
@@ -166,6 +169,7 @@ def _by_optimizers(steps: list[OptimizerStep], new_lines: Iterable[CodeLocation]
 
 
 def _steps_on(spot: CodeLocation, frames: Frames) -> bool:
+    """Return whether the source calls ``step`` on a line."""
     site = frames.site(spot)
     return site is not None and "step" in calls_on(site.file, site.line)
 

@@ -62,6 +62,7 @@ class Formula:
 
 
 def _sgd(t: UpdateInputs) -> Update:
+    """Return the update of ``SGD`` from the state before the step, also with momentum and Nesterov."""
     rate, momentum = t.options["lr"], t.options["momentum"]
     # The first step takes the whole gradient into the buffer.
     taken = 1 - t.options["dampening"] * t.has_state
@@ -74,6 +75,10 @@ def _sgd(t: UpdateInputs) -> Update:
 
 
 def _second_moment(t: UpdateInputs, beta: float, name: str = "exp_avg_sq") -> torch.Tensor:
+    """Return the running mean of the squared gradient, updated with this step's gradient.
+
+    :param beta: the weight of the old mean; `name`: of the state that holds it.
+    """
     return beta * t.state[name] + (1 - beta) * t.grad.square()
 
 
@@ -87,6 +92,7 @@ def _corrections(t: UpdateInputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _adam(t: UpdateInputs) -> Update:
+    """Return the update of ``Adam`` and ``AdamW``."""
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     moment = _second_moment(t, second)
@@ -97,6 +103,7 @@ def _adam(t: UpdateInputs) -> Update:
 
 
 def _nadam(t: UpdateInputs) -> Update:
+    """Return the update of ``NAdam``."""
     beta, second = t.options["betas"]
     _, correction = _corrections(t)
     t.eps = SCALAR_EPS  # of ``mu_product``
@@ -110,6 +117,7 @@ def _nadam(t: UpdateInputs) -> Update:
 
 
 def _radam(t: UpdateInputs) -> Update:
+    """Return the update of ``RAdam``."""
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     longest = 2 / (1 - second) - 1
@@ -121,6 +129,7 @@ def _radam(t: UpdateInputs) -> Update:
 
 
 def _adamax(t: UpdateInputs) -> Update:
+    """Return the update of ``Adamax``."""
     beta, second = t.options["betas"]
     first_correction, _ = _corrections(t)
     largest = torch.maximum(second * t.state["exp_inf"], t.grad.abs() + t.options["eps"])
@@ -129,6 +138,7 @@ def _adamax(t: UpdateInputs) -> Update:
 
 
 def _rmsprop(t: UpdateInputs) -> Update:
+    """Return the update of ``RMSprop``."""
     alpha, rate = t.options["alpha"], t.options["lr"]
     moment = _second_moment(t, alpha, "square_avg")
     if t.options["centered"]:
@@ -143,12 +153,14 @@ def _rmsprop(t: UpdateInputs) -> Update:
 
 
 def _adagrad(t: UpdateInputs) -> Update:
+    """Return the update of ``Adagrad``."""
     rate = t.options["lr"] / (1 + (t.step - 1) * t.options["lr_decay"])
     factor = -rate / ((t.state["sum"] + t.grad.square()).sqrt() + t.options["eps"])
     return factor, torch.zeros_like(t.grad)
 
 
 def _adadelta(t: UpdateInputs) -> Update:
+    """Return the update of ``Adadelta``."""
     rho, eps = t.options["rho"], t.options["eps"]
     size = (_second_moment(t, rho, "square_avg") + eps).sqrt()
     return -t.options["lr"] * (t.state["acc_delta"] + eps).sqrt() / size, torch.zeros_like(t.grad)
@@ -178,6 +190,7 @@ def formula_of(optimizer: torch.optim.Optimizer) -> Formula | None:
 
 
 def _code_of_step(kind: type) -> CodeType | None:
+    """Return the code of the ``step`` method of an optimizer class; ``None`` if it has none."""
     return getattr(unwrap(kind.step), "__code__", None)  # type: ignore[attr-defined]
 
 

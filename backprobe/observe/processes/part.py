@@ -38,6 +38,7 @@ class Part:
     """
 
     def __init__(self, job: Path, me: Identity, folder: Path | None = None) -> None:
+        """Create or take over the folder of the process `me`."""
         self.me, self.folder = me, folder or _own(job, me)
         self._session: Session | None = None
         self._collector: Collector | None = None
@@ -50,7 +51,9 @@ class Part:
         self._lock = threading.Lock()
 
     def begin(self, session: Session, collector: Collector) -> None:
-        """Begin reporting the state of `session` as this process's."""
+        """Begin to report the state of `session` as this process's: start the watcher of waits, and have crashes
+        written.
+        """
         self._session, self._collector = session, collector
         self.waiting = CollectiveWaitWatcher(
             session.forward.frames,
@@ -66,20 +69,23 @@ class Part:
 
     @property
     def rank(self) -> int | None:
+        """The rank of this process, if it is known."""
         known = self.waiting.rank if self.waiting is not None else None
         return known if known is not None else self.me.rank
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Sum up the gradient norms of a step that all ranks measure."""
+        """Add the gradient norms of a recorded call to the total norm of its step, in steps that all ranks measure."""
         if is_measured_step(recorded.step) and recorded.raised is None and self.me.world != 1:
             leaves = [run for run in recorded.record().nodes if run.parameter is not None]
             norms = [g.norm for run in leaves for g in run.grad_outputs[:1] if g is not None and g.norm is not None]
             self._norms[recorded.step] = math.hypot(self._norms.get(recorded.step, 0.0), *norms)
 
     def step(self, step: Step) -> None:
+        """Remember the loss of a step, for the report of the progress."""
         self._loss = step.loss if step.loss is not None else self._loss
 
     def brief_steps(self, steps: BriefSteps) -> None:
+        """Remember the last known loss of fast-path steps."""
         known = [loss for loss, calls in zip(steps.losses, steps.calls, strict=True) if calls]
         self._loss = known[-1] if known else self._loss
 
@@ -108,6 +114,10 @@ class Part:
         return self._session is None or self._session.settings.source != "none"
 
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
+        """Return the state of this process: steps, waits, collectives and how it ended.
+
+        :param over: it has ended; `failed`: with an error; `more`: further fields of ``RankSeen``.
+        """
         session, waiting, me = self._session, self.waiting, self.me
         assert session is not None and waiting is not None and self._collector is not None
         error, (step, between) = session.context.raised, session.schedule.steps.position
@@ -160,6 +170,7 @@ def _note_crash(path: Path) -> None:
 
 
 def _own(job: Path, me: Identity) -> Path:
+    """Create a new folder for a process in the folder of the run, named after its slot, and return it."""
     names = [me.slot, *(f"{me.slot}-{os.getpid()}" + (f"-{n}" if n else "") for n in range(100))]
     for name in names[:-1]:
         with contextlib.suppress(FileExistsError):

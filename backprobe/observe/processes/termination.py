@@ -39,6 +39,7 @@ class Terminated:
     """
 
     def __init__(self, write: Callable[[bool], None]) -> None:
+        """Prepare; ``start`` sets the handler of SIGTERM."""
         self._write = write
         self._later = self._received = False
         self._begun, self._over, self._lock = threading.Event(), threading.Event(), threading.Lock()
@@ -54,6 +55,7 @@ class Terminated:
         mine = weakref.ref(self)
 
         def forked() -> None:
+            """Restore the signal handling in a forked child, if this object is alive."""
             one = mine()
             if one is not None:
                 one.stop()
@@ -80,7 +82,7 @@ class Terminated:
             _thread.start_new_thread(self._listen, (read,))
 
     def stop(self) -> None:
-        """Restore the state before ``start``."""
+        """Restore the signal handling as it was before ``start``, and end the listening thread."""
         with contextlib.suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._handle:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -94,6 +96,10 @@ class Terminated:
                 self._pipe = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Write the data and die, or only note the signal if ``after`` delays it.
+
+        The handler of SIGTERM, in the main thread.
+        """
         if signal.getsignal(signal.SIGTERM) == self._handle:
             self._begun.set()
             self._received = True
@@ -113,6 +119,11 @@ class Terminated:
                 _die()
 
     def _listen(self, read: int) -> None:
+        """Wait for signal numbers at the file descriptor `read`; write the data if the main thread does not. Runs in a
+        thread.
+
+        Returns when the other end of the pipe is closed.
+        """
         try:
             while received := os.read(read, 64):
                 if signal.SIGTERM in received and signal.getsignal(signal.SIGTERM) == self._handle:
@@ -124,6 +135,7 @@ class Terminated:
             os.close(read)
 
     def _end(self, main: bool) -> None:
+        """Write the data once, and die by SIGTERM. `main`: called in the main thread."""
         with self._lock:
             try:
                 if not self._over.is_set():
@@ -154,6 +166,7 @@ def raised_in(process: Any) -> Callable[[], BaseException | None]:
     own, shown = process.run, traceback.print_exc
 
     def run() -> None:
+        """Run the process, and keep the exception that ends it."""
         try:
             own()
         except BaseException as error:
@@ -162,6 +175,7 @@ def raised_in(process: Any) -> Callable[[], BaseException | None]:
 
     @functools.wraps(shown)
     def print_exc(*args: Any, **kwargs: Any) -> None:
+        """Print the exception without backprobe's frames, and restore ``traceback.print_exc``."""
         if raised and sys.exc_info()[1] is raised[0]:
             strip(raised[0])
             traceback.print_exc = shown
@@ -181,12 +195,14 @@ def left_by(leaves: Callable[[int, FrameType, bool], None]) -> Callable[[], None
 
     @functools.wraps(real)
     def _exit(status: int) -> Any:
+        """Call `leaves` in the process that set it, then exit at once with `status`."""
         if os.getpid() == pid and isinstance(status, int):
             with contextlib.suppress(Exception):
                 leaves(status, sys._getframe(1), threading.current_thread() is threading.main_thread())
         real(status)
 
     def undo() -> None:
+        """Restore ``os._exit``, unless something else replaced it."""
         if os._exit is _exit:
             os._exit = real
 
@@ -212,6 +228,7 @@ def note_exit_code(file: Path) -> Callable[[], None]:
         return lambda: None
 
     def undo() -> None:
+        """Redirect the output of the C library's exit function to nowhere: it cannot be removed."""
         if stream.value:
             freopen(b"/dev/null", b"wb", stream)
 

@@ -92,6 +92,7 @@ class Samples:
     """
 
     def __init__(self, names: Naming, share: float | None = None) -> None:
+        """Start without samples; at most a hundredth of the time is spent, or a tenth of `share`."""
         self._names, self._share = names, 0.01 if share is None else min(0.01, 0.1 * share)
         self._norms_by_name: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, torch.Tensor, torch.Tensor]] = []
@@ -120,7 +121,7 @@ class Samples:
         self._seconds += _clock() - begin
 
     def _copy(self, named: list[tuple[str, torch.Tensor]]) -> None:
-        """Copy as many weights as the bound allows, beginning where the last sample ended."""
+        """Copy as many of the (name, weight) pairs as the bound allows, beginning where the last sample ended."""
         used = 0
         count = len(named)
         for at in range(count):
@@ -161,6 +162,7 @@ class Samples:
         return tuple(ParameterStat(name, *values) for name, values in taken.items()), away
 
     def _norms(self, names: Sequence[str], tensors: list[torch.Tensor], kind: int) -> list[float | None]:
+        """Return the norms of tensors on the CPU, and keep those that stay on an accelerator; see ``norms``."""
         found, away = norms(names, tensors, kind)
         self._on_accelerator += away
         return found
@@ -209,6 +211,7 @@ def norms(
 
 
 def _norm(tensor: torch.Tensor) -> float | None:
+    """Return the 2-norm of a tensor; ``None`` if torch cannot compute it."""
     try:
         return norm(tensor.detach())
     except (RuntimeError, NotImplementedError, TypeError):

@@ -58,6 +58,7 @@ class SeenOptimizers:
     """
 
     def __init__(self, names: Naming, forget: Callable[[int], None]) -> None:
+        """Start without optimizers."""
         self._names, self._forget = names, forget
         #: By id. Negative numbers: those that were freed, and whose id a later one has.
         self._by_id: dict[int, SeenOptimizer] = {}
@@ -106,6 +107,9 @@ class SeenOptimizers:
         return known
 
     def _note_freed(self, by: int) -> None:
+        """Note that the optimizer with the id `by` was freed: its parameters must be read again if another one gets the
+        id.
+        """
         if (known := self._by_id.get(by)) is not None:
             known.count = -1
             known.last_counter = max(known.last_counter, self.fast_path_counters.pop(by, -1))

@@ -72,6 +72,7 @@ class StepPolicy:
     """Decides how closely each step is observed."""
 
     def __init__(self, settings: Settings) -> None:
+        """Make the budget and the schedule of inspections that the settings ask for."""
         self.settings = settings
         self.budget = Budget(settings.budget, settings.level != "minimal")
         self.inspections = InspectionSchedule(settings.inspected_steps)
@@ -128,6 +129,7 @@ class StepPolicy:
         return self._decided_ahead is not None
 
     def _wants_record(self, step: int) -> bool:
+        """Return whether the schedule of inspections, the settings or the budget want `step` recorded."""
         return self.inspections.wants_record(step, self.settings, self.budget)
 
     def fast_path_steps(self, step: int) -> int:

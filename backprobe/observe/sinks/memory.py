@@ -50,6 +50,7 @@ class _StoredStep:
     __slots__ = ("backwards", "details", "spike", "step", "trail", "trouble", "zeros")
 
     def __init__(self) -> None:
+        """Start an empty step, to which backward calls are added until it is over."""
         self.step: Step | None = None
         self.backwards: list[PendingCallRecord] = []
         self.trail: list[ModuleCallRef | None] = []
@@ -67,6 +68,11 @@ class Collector:
     """
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
+        """Start without steps.
+
+        :param first, last, troubled: how many of the first steps, of the last ones, and of those with errors are kept.
+        :param limit: about how many backward calls are kept in each step.
+        """
         self._first, self._troubled, self._limit = first, troubled, limit
         self._early: list[_StoredStep] = []
         self._late: deque[_StoredStep] = deque(maxlen=last)
@@ -99,6 +105,9 @@ class Collector:
             self._numbers = sum(len(one.values) for one in self._measured)
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Add a backward call to the running step, and note whether it has trouble, a gradient spike or zero
+        gradients.
+        """
         self.backwards += 1
         most = max(recorded.norms, default=0.0)
         if 0.0 < most < math.inf:
@@ -112,6 +121,7 @@ class Collector:
         self._open.trouble = self._open.trouble or recorded.has_trouble
 
     def step(self, step: Step, session: Session) -> None:
+        """End the running step: keep it among the first, the bad, the spiked or the last ones."""
         stored, self._open = self._open, _StoredStep()
         stored.step = step
         stored.trail, stored.details = session.forward.modules.trail, session.forward.modules.details
@@ -128,7 +138,7 @@ class Collector:
             (self._late if stored.backwards else self._bare).append(stored)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
-        """Keep the last of these steps."""
+        """Keep the last of these fast-path steps; the others are only counted."""
         self.steps += len(steps)
         for step in steps.last(self._bare.maxlen or 0):
             stored = _StoredStep()
@@ -140,6 +150,7 @@ class Collector:
             self._bare.append(stored)
 
     def _count_zeros(self, stored: _StoredStep) -> None:
+        """Keep the step since which the calls of a graph have had at least as many zero gradients as now."""
         for graph, count in stored.zeros.items():
             if graph not in self._zeros and len(self._zeros) == MAX_COUNTED_GRAPHS:
                 continue
@@ -188,6 +199,8 @@ class Collector:
 
 
 def _module_calls(session: Session, stored: _StoredStep) -> Callable[[], Sequence[ModuleCall]]:
+    """Return a function that gives the module calls of a stored step, when they are read."""
+
     def calls() -> tuple[ModuleCall, ...]:
         return session.forward.modules.calls_of(
             stored.trail, stored.details, stored.step.index if stored.step is not None else 0

@@ -43,6 +43,7 @@ class ExperimentTrackerSink:
     def __init__(
         self, own: Sequence[str], found: Sequence[str], keys: Sequence[str], about: Mapping[str, object]
     ) -> None:
+        """Prepare the connections; runs are opened when there is something to send."""
         self._about = {**about, "folder": os.getcwd(), "open": None}
         self._keys = [*keys]
         self._own = [Link(name, keys) for name in own]
@@ -73,15 +74,18 @@ class ExperimentTrackerSink:
         return cls(own, found, keys, {"script": script, "run": run, "name": name})
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Keep the record of a backward call until its step is over, if there may be a tracker to write to."""
         with self._contained():
             if self._there or self._found or self._wandb:
                 self._calls.append(recorded.record())
 
     def measured(self, measured: Measured) -> None:
+        """Send the statistics of a step."""
         with self._contained():
             self._measured(measured)
 
     def step(self, step: Step, session: Session) -> None:
+        """Send the loss and the gradient norm of a step."""
         with self._contained():
             self._step(step)
 
@@ -99,6 +103,7 @@ class ExperimentTrackerSink:
 
     @contextlib.contextmanager
     def _contained(self) -> Iterator[None]:
+        """Catch an internal error in the block: it is reported once, and no tracker is written to any more."""
         try:
             yield
         except Exception as error:
@@ -106,12 +111,14 @@ class ExperimentTrackerSink:
             self._own, self._found, self._wandb, self._box = [], {}, False, None
 
     def _measured(self, measured: Measured) -> None:
+        """Open our own runs, look for the script's, and send statistics to all."""
         self._begin()
         self._look_for_runs()
         for one in self._there:
             one.look(measured)
 
     def _step(self, step: Step) -> None:
+        """Send the loss of a step and the gradient norm of its calls to all trackers, if they are finite."""
         calls, self._calls = self._calls, []
         self._begin()
         if not self._there:
@@ -129,6 +136,7 @@ class ExperimentTrackerSink:
                 one.step(step.index, numbers)
 
     def _close(self, findings: Sequence[Finding], killed: bool) -> None:
+        """Send the findings as alerts, and close all connections within the time that is left."""
         if findings:
             self._begin()
         for finding in findings[:MAX_SENT_FINDINGS]:
@@ -146,6 +154,7 @@ class ExperimentTrackerSink:
             one.close(max(end - time.monotonic(), 0.5))
 
     def _begin(self) -> None:
+        """Open the runs of our own, when there is something to send for the first time."""
         if not self._begun:
             self._begun = True
             for link in self._own:
@@ -170,11 +179,13 @@ class ExperimentTrackerSink:
 
     @property
     def _there(self) -> list[Link | Outbox]:
+        """The connections that can be written to now."""
         links = [link for name, link in self._found.items() if self._open.get(name) is not None]
         return [*self._own, *links, *([self._box] if self._box is not None else [])]
 
     @property
     def _read(self) -> str:
+        """The sentence that tells where to read the whole report."""
         folder = self._about["run"]
         return f"Report: backprobe show {folder}" if folder else "The run is not kept."
 
@@ -198,6 +209,7 @@ class ExperimentTrackerSink:
             self._boxes.append(self._box)
 
     def _failed(self, name: str, error: Exception) -> None:
+        """Note that the tracker `name` was left out because of an error; once for each tracker."""
         what = f"tracker {name}"
         if not any(one.what == what for one in self._lost):
             note = f"it was left out: {type(error).__name__}: {error}"[:300]

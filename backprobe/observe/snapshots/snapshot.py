@@ -86,6 +86,12 @@ def _snapshot(
     origins: NodePlaces | None,
     saved: bool,
 ) -> Graph:
+    """Return the graph below the nodes `starts` as plain data.
+
+    :param starts: (name, node, output, metadata) of each root; ``asked``: the same of tensors for later queries.
+    :param origins: gives the places where nodes were made; ``None`` without a recording.
+    :raises BackprobeError: a tensor of `asked` is not in the graph.
+    """
     columns = Columns()
     reader = NodeReader(columns, names, saved)
     nodes: list[torch.autograd.graph.Node] = []
@@ -167,7 +173,11 @@ def _named(values: object, what: str) -> list[tuple[str, object]]:
 
 
 def _start(name: str, value: object, what: str) -> tuple[object, int, TensorMeta | None]:
-    """Return node, output number and metadata of a root."""
+    """Return the node, the output number and the metadata of a root.
+
+    :param what: what to call `value` in errors.
+    :raises BackprobeError: `value` has no graph, or is no tensor, edge or node.
+    """
     if isinstance(value, GradientEdge):
         meta = value.node._input_metadata  # type: ignore[attr-defined]
         seen = meta[value.output_nr] if value.output_nr < len(meta) else None
@@ -192,6 +202,7 @@ def _start(name: str, value: object, what: str) -> tuple[object, int, TensorMeta
 
 
 def _meta(value: torch.Tensor) -> TensorMeta:
+    """Return the shape, dtype and device of a tensor, or of a node's input, as plain data."""
     return TensorMeta(shape_of(value), dtype_name(value.dtype), str(value.device))
 
 

@@ -45,6 +45,7 @@ class MicroBatches:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, turn: int) -> None:
+        """Start before the first call of a step; several ranks make the noise scale invalid."""
         self._turn = turn
         self._parameters = parameters_of(optimizer)
         self._chosen: Chosen | None = None
@@ -108,6 +109,9 @@ class MicroBatches:
         numbers.add_known(MICRO_BATCHES, {title: float(self.calls)})
 
     def _add_call(self) -> None:
+        """Add the squared norm of the gradient that the last call gave: the change of the sampled elements since the
+        call before.
+        """
         now = self._copy_gradients()
         if not self.invalid:
             square = self._squared_distance(now, self._last_copy)
@@ -115,7 +119,9 @@ class MicroBatches:
             self._last_copy, self._summed_calls = now, self._summed_calls + 1
 
     def _choose_elements(self) -> Chosen:
-        """Choose the elements that are copied."""
+        """Return the elements that are copied, by device; mark the count invalid if a gradient may not be read as
+        needed.
+        """
         chosen: Chosen = {}
         for p in self._parameters:
             if not p.requires_grad or not p.numel():
@@ -134,7 +140,7 @@ class MicroBatches:
         return chosen
 
     def _copy_gradients(self) -> dict[object, torch.Tensor]:
-        """Return a copy of the chosen elements of all gradients, by device."""
+        """Return a copy of the chosen elements of all gradients, by device; empty if the count is invalid."""
         if self._chosen is None:
             self._chosen = self._choose_elements()
         found: dict[object, torch.Tensor] = {}
@@ -155,7 +161,11 @@ class MicroBatches:
         return found
 
     def _squared_distance(self, now: dict[object, torch.Tensor], before: dict[object, torch.Tensor] | None) -> Any:
-        """Return the squared norm of the difference between two copies of gradients."""
+        """Return the squared norm of the difference between two copies of gradients, scaled up from samples to all
+        elements.
+
+        :param before: ``None`` for zeros.
+        """
         total = None
         for device, chosen in (self._chosen or {}).items():
             more = now[device] if before is None else now[device] - before[device]

@@ -33,6 +33,7 @@ class Numbers:
     """The numbers of one step."""
 
     def __init__(self) -> None:
+        """Start without numbers."""
         #: By device: quantity, names, the tensors to read, and the function that computes the values from them.
         self._on_device: dict[
             torch.device, list[tuple[str, Sequence[str], tuple[Sequence[torch.Tensor] | torch.Tensor, ...], object]]

@@ -53,6 +53,7 @@ class Routers:
     """
 
     def __init__(self, nodes: Sequence[torch.autograd.graph.Node], saved: Saved) -> None:
+        """Note which nodes use the result of each node."""
         self._saved = saved
         self._users: dict[object, list[torch.autograd.graph.Node]] = {}
         for node in nodes:

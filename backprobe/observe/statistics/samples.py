@@ -26,6 +26,10 @@ class EqualSizeSamples:
     """Parameters with the same number of elements: the samples of each are one row of a matrix."""
 
     def __init__(self, at: list[int], weights: list[torch.Tensor], grads: list[torch.Tensor | None]) -> None:
+        """Sample the weights before the step, and their gradients.
+
+        :param at: the positions of the parameters in the whole list.
+        """
         #: Positions of the parameters in the whole list.
         self.at, self._weights = at, weights
         self.size = weights[0].numel()
@@ -37,6 +41,7 @@ class EqualSizeSamples:
         self.is_nonzero = self.grads != 0
 
     def compute_updates(self) -> None:
+        """Turn the sampled weights in ``moved`` into the negated updates, after the step."""
         if not all(w.is_contiguous() for w in self._weights):  # the views are copies of the weights before the step
             self._views = sample_rows(self._weights, UPDATE_SAMPLES)
         if self.moved.dtype in HALF_DTYPES:
@@ -81,6 +86,7 @@ class SampledParameters:
     """
 
     def __init__(self, weights: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]) -> None:
+        """Sample all weights and gradients, grouped by number of elements."""
         groups: dict[int, list[int]] = {}
         for at, w in enumerate(weights):
             groups.setdefault(w.numel(), []).append(at)
@@ -127,6 +133,7 @@ class SampledParameters:
         )
 
     def quotients(self, some: Sequence[float], of: Sequence[float]) -> list[float]:
+        """Return the quotients of two rows of numbers, 0 where the divisor is 0, in the order of the parameters."""
         return self._in_parameter_order([a / b if b else 0.0 for a, b in zip(some, of, strict=True)])
 
     def adam_ratios(self, moments: Sequence[AdamMoment | None]) -> tuple[list[int], list[torch.Tensor]]:
@@ -147,6 +154,7 @@ class SampledParameters:
         self._size_groups.clear()
 
     def _in_parameter_order(self, values: Sequence[float]) -> list[float]:
+        """Return numbers that are in the order of the matrices in the order of the parameters."""
         found = [0.0] * len(values)
         for at, value in zip(self._positions, values, strict=True):
             found[at] = value

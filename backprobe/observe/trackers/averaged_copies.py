@@ -64,6 +64,7 @@ class AveragedCopyTracker(Tracker):
     """Tracker that compares copies of models, whose weights are averages, with the models that are trained."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without copies."""
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._copies: list[_Copy] = []
         #: Parameters whose module was searched for, and the places that wrote to them.
@@ -71,6 +72,9 @@ class AveragedCopyTracker(Tracker):
         self._writing_lines: set[CodeLocation | None] = set()
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
+        """Follow the module whose parameters a line writes outside of optimizers, and count later writes of that
+        line.
+        """
         if self._copies and written:
             self._count_update(self._frames.spot(frame))
         if len(self._copies) >= MAX_COPIES or len(self._writing_lines) >= MAX_PLACES or not written:
@@ -112,13 +116,19 @@ class AveragedCopyTracker(Tracker):
             self._copies.append(_Copy(weakref.ref(found[1]), found[0], spot, norms, _statistics_state(norms)))
 
     def step_ended(self, step: Step) -> None:
+        """Compare the copies with the trained models after some of the steps."""
         if self._copies and is_observed_step(step.index):
             self._check_copies(ends_observed_row(step.index))
 
     def ended(self) -> None:
+        """Compare the copies with the trained models for the last time."""
         self._check_copies(True)
 
     def _check_copies(self, compares: bool) -> None:
+        """Check whether the weights of each copy and the statistics of its trained model changed while its own did not.
+
+        :param compares: also compare the values of the statistics, channel by channel.
+        """
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for one in self._copies:
                 module = one.module()
@@ -140,7 +150,9 @@ class AveragedCopyTracker(Tracker):
                     one.apart = _far_share(one)
 
     def _find_twin(self, copy: _Copy) -> dict[str, weakref.ref[nn.Module]]:
-        """Return the layers of a module that was called, is in train mode and has the same layers."""
+        """Return, by path, the layers of a called module in train mode that has the same layers as `copy`; empty if
+        there is none.
+        """
         for _, model in self._modules.models():
             for module in (model, *model.children()):
                 if module is not copy.module() and module.training and self._modules.was_called(module):
@@ -150,6 +162,9 @@ class AveragedCopyTracker(Tracker):
         return {}
 
     def records(self) -> Iterator[StaleStatistics]:
+        """Yield a record of each averaged copy whose running statistics were left behind and that evaluates or is
+        called.
+        """
         for one in self._copies:
             changes = min(max(one.updates, one.writes), one.moves)
             # A call in train mode would have changed the statistics.

@@ -53,15 +53,20 @@ class CheckpointComparison(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether the check was requested by ``--check checkpoints``."""
         return "checkpoints" in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without regions."""
         self._names, self._modules, self._frames = context.names, context.modules, context.frames
         self._samples: dict[CodeLocation | None, list[_Sample]] = {}
         self._skipped: list[str] = []
         self._found: list[RegionGradient] = []
 
     def region_begins(self, spot: CodeLocation | None, frame: FrameType | None, where: ModuleCallRef | None) -> None:
+        """Store a checkpointed region that runs for the first time: its function, copies of its arguments, and modes of
+        modules.
+        """
         if len(self._samples) >= MAX_LINES and spot not in self._samples:
             return
         samples = self._samples.setdefault(spot, [])
@@ -105,9 +110,11 @@ class CheckpointComparison(Tracker):
                     break
 
     def records(self) -> tuple[RegionGradient, ...]:
+        """Return a record for each line whose checkpoint changes gradients."""
         return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
+        """Return the regions that could not be compared, and why."""
         return [Unseen("checkpointed region", 1, f"not compared: {reason}") for reason in self._skipped]
 
     @contextmanager
@@ -128,6 +135,11 @@ class CheckpointComparison(Tracker):
                     buffer.copy_(value)
 
     def _compare(self, sample: _Sample) -> tuple[list[str], float, bool] | None:
+        """Compare the gradients of a region with and without the checkpoint.
+
+        :returns: the names of the tensors whose gradients differ, the largest relative difference, and whether one is
+            missing; ``None`` if they agree, or if two plain calls differ.
+        """
         plain, leaves, v = _gradients(sample, False, None, None)
         again, _, _ = _gradients(sample, False, leaves, v)
         if any(_relative_difference(a, b) for a, b in zip(plain, again, strict=True)):
@@ -144,10 +156,12 @@ class CheckpointComparison(Tracker):
 
 
 def _tensor(value: object) -> bool:
+    """Return whether `value` is a tensor and no parameter."""
     return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
 
 
 def _name(function: object) -> str:
+    """Return the name of a function, or of the class of another callable."""
     return getattr(function, "__name__", type(function).__name__)
 
 

@@ -34,6 +34,7 @@ class RegionNorms:
     """Measured gradient norms inside compiled regions."""
 
     def __init__(self, place: Place) -> None:
+        """Start without measurements. `place` names the op, line and module of a node inside a region."""
         self._place = place
         #: By number of the backward call.
         self._region_runs: dict[int, list[RegionRun]] = {}
@@ -89,6 +90,10 @@ class RegionNorms:
     def _record(
         self, running: ActiveBackward, node: int, call: private.RegionCall, inner: private.RegionNodes
     ) -> RegionRun:
+        """Return the record of the nodes inside a region, with the norms that its re-execution measured.
+
+        :param node: the region's node in the graph of the call; `inner`: the nodes inside.
+        """
         edges_to_inputs = _edges_to_inputs(running, node, call)
         places = {one.made: self._place(call, one.made) for one in inner.nodes if one.made is not None}
         nodes = []
@@ -103,6 +108,7 @@ class RegionNorms:
         return RegionRun(running.index, node, tuple(nodes), outputs, not call.region.draws)
 
     def records(self) -> tuple[RegionRun, ...]:
+        """Return the records of all regions that were executed again."""
         return tuple(one for runs in self._region_runs.values() for one in runs)
 
 
@@ -136,6 +142,10 @@ def _edges_to_inputs(running: ActiveBackward, node: int, call: private.RegionCal
 
 
 def _outer_edge(edge: tuple[int, int] | None, edges_to_inputs: dict[int, int]) -> tuple[int, int] | None:
+    """Return an edge of a node inside a region; one to an input of the region becomes -1 minus the outer edge.
+
+    ``None`` if nothing in the outer graph takes that gradient.
+    """
     if edge is None or edge[0] >= 0:
         return edge
     outer = edges_to_inputs.get(-1 - edge[0])
@@ -143,4 +153,5 @@ def _outer_edge(edge: tuple[int, int] | None, edges_to_inputs: dict[int, int]) -
 
 
 def _stats(norms: Iterable[float | None], scale: float) -> tuple[GradStat | None, ...]:
+    """Return norms as gradient statistics, with the loss scale divided out."""
     return tuple(None if norm is None else GradStat(None, None, norm / scale) for norm in norms)

@@ -76,6 +76,7 @@ class EvaluationModeTracker(Tracker):
         self._modes: dict[int, _Modes] = {}
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the step for each model whose parameters the optimizer holds, by the mode that the model is in."""
         for root, module in self._context.modules.models():
             if id(root) not in self._modes:
                 if len(self._modes) >= MAX_MODELS:
@@ -93,6 +94,10 @@ class EvaluationModeTracker(Tracker):
             self._count_step(modes, model.training, is_other)
 
     def _count_step(self, modes: _Modes, training: bool, is_other: bool) -> None:
+        """Count a step of a model in train mode or in evaluation mode.
+
+        `is_other`: another optimizer steps than in train mode.
+        """
         if training:
             modes.train, modes.evaluation = modes.train + 1, 0
             return
@@ -102,6 +107,7 @@ class EvaluationModeTracker(Tracker):
         modes.evaluation += 1
 
     def records(self) -> tuple[LeftInEvaluation, ...]:
+        """Return a record of each model that was left in evaluation mode, without parts of other such models."""
         found: list[tuple[nn.Module | None, LeftInEvaluation]] = []
         for modes in self._modes.values():
             calls = self._eval_calls(self._context.frames.site(modes.stepped)) if modes.was_left else ()

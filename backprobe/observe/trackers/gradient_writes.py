@@ -60,6 +60,7 @@ class GradientWriteTracker(Tracker):
     """Tracker of in-place writes to gradients by custom functions and hooks."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without layouts."""
         self._context, self._names, self._frames = context, context.names, context.frames
         self._handles = NodeHooks()
         self._layouts: WeakKeyDictionary[LiveLayout, _Examined] = WeakKeyDictionary()
@@ -72,11 +73,15 @@ class GradientWriteTracker(Tracker):
         self._found: dict[object, GradientOverwritten] = {}
 
     def hook_registered(self, tensor: Any, hook: object, frame: FrameType) -> None:
+        """Remember the code and the line of a hook that the script registers on a tensor with a node."""
         if len(self._hooks) >= MAX_REMEMBERED_HOOKS:
             self._hooks.clear()
         self._hooks[tensor.grad_fn._sequence_nr()] = getattr(hook, "__code__", None), self._frames.spot(frame)
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Register hooks that watch the gradients which a custom function or a hook shares with another node, in few
+        calls.
+        """
         if not self._calls_left or len(self._found) >= MAX_RECORDS:
             return
         graph, layout = running.graph, self._layouts.get(running.live)
@@ -105,14 +110,20 @@ class GradientWriteTracker(Tracker):
         return [*custom, *(i for i, seq in enumerate(graph.seqs) if seq in self._hooks and i not in custom)]
 
     def backward_detaching(self, running: ActiveBackward) -> None:
+        """Remove our hooks; after an outermost call, forget the script's hooks, whose graph is gone."""
         self._handles.remove()
         if running.inside is None:
             self._hooks.clear()
 
     def observing_pauses(self) -> None:
+        """Remove our hooks."""
         self._handles.remove()
 
     def _note_given(self, shared: _Shared, grad_inputs: Sequence[Any], grad_outputs: object) -> None:
+        """Note the identity and version of a gradient that the giver has just returned for two nodes.
+
+        A hook of the giver.
+        """
         grad, other = grad_inputs[shared.slot], grad_inputs[shared.other_slot]
         if grad is not None and other is grad:
             self._given[shared.receiver] = id(grad), version_of(grad)
@@ -125,6 +136,10 @@ class GradientWriteTracker(Tracker):
             self._record(running, shared, by)
 
     def _record(self, running: ActiveBackward, shared: _Shared, by: str) -> None:
+        """Make the record of a write to a shared gradient, once for each line of a call and code that writes.
+
+        :param by: ``hook`` or ``backward``: what wrote.
+        """
         maker: Any = running.graph.nodes[shared.receiver]
         code, spot = self._hooks.get(running.graph.seqs[shared.receiver], (None, None))
         if by == "backward":
@@ -149,6 +164,7 @@ class GradientWriteTracker(Tracker):
         )
 
     def records(self) -> tuple[GradientOverwritten, ...]:
+        """Return the records of gradients that were overwritten."""
         return tuple(self._found.values())
 
 

@@ -80,6 +80,7 @@ class _HookCount:
 
     @property
     def piles_up(self) -> bool:
+        """Return whether the number of hooks grew again and again, never fell, and is large enough."""
         return self.growths >= MIN_GROWTHS and self.count >= MIN_HOOKS and not self.fell
 
 
@@ -94,18 +95,22 @@ class HookCountTracker(Tracker):
         self._last_look = self._next = 0
 
     def step_ended(self, step: Step) -> None:
+        """Count all hooks after the step, if it is due; the intervals grow."""
         self._last_look = step.index
         if step.index >= self._next:
             self._next = step.index + 1 + min(int(LOOK_FRACTION * step.index), MAX_STEPS_BETWEEN_LOOKS - 1)
             self._count_hooks(step.index)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        """Note which step is over now: hooks are not counted in fast-path steps."""
         self._last_look = max(self._last_look, self._context.steps.index - 1)
 
     def ended(self) -> None:
+        """Count all hooks for the last time."""
         self._count_hooks(max(self._last_look, self._context.steps.index - 1))
 
     def _count_hooks(self, step: int) -> None:
+        """Count the hooks of all modules, parameters and optimizers after `step`; note where they were removed."""
         seen: set[tuple[int, str, CodeType]] = set()
         with private.disable_function_modes():
             for holder in self._objects_with_hooks():
@@ -152,7 +157,11 @@ class HookCountTracker(Tracker):
         step: int,
         seen: set[tuple[int, str, CodeType]],
     ) -> None:
-        """Count the hooks of one object in one attribute, by code."""
+        """Count the hooks of one object in one attribute, by code, and note whether the numbers grew since the last
+        look.
+
+        :param seen: receives the keys of the counts that were updated.
+        """
         coded = [(code, hook) for hook in hooks if (code := code_of(hook)) is not None]
         for code, count in Counter(code for code, _ in coded).items():
             key = id(holder.thing), attribute, code
@@ -175,6 +184,7 @@ class HookCountTracker(Tracker):
             one.count = count
 
     def records(self) -> tuple[HooksPileUp, ...]:
+        """Return a record of each line and function whose hooks pile up."""
         groups: dict[Any, list[_HookCount]] = {}
         for one in self._counts.values():
             if one.piles_up and one.site is not None:
@@ -201,6 +211,7 @@ def code_of(hook: object) -> CodeType | None:
 
 
 def _reference(thing: object) -> weakref.ref[Any]:
+    """Return a weak reference to a tensor or another object."""
     return private.tensor_ref(thing) if isinstance(thing, torch.Tensor) else weakref.ref(thing)
 
 

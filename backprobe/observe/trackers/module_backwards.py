@@ -53,18 +53,22 @@ class ModuleBackwards(Tracker):
         self._last_step = -1
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Search the models for such classes when a backward call begins."""
         self._search()
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Search the models for such classes when an optimizer is about to step."""
         self._search()
 
     def root_found(self) -> None:
+        """Note a new outermost module if its class has such a method."""
         root = self._context.modules.roots[-1]
         model = root.ref()
         if model is not None and torch.is_grad_enabled():
             self._note(model, "", None)  # its call begins; it may be gone when the backward begins
 
     def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
+        """Note a called module that belongs to no outermost one, if its class has such a method."""
         if torch.is_grad_enabled():
             self._note(module, "", spot)
 
@@ -91,6 +95,7 @@ class ModuleBackwards(Tracker):
         return self._classes.get(kind)
 
     def _note(self, module: nn.Module, name: str, spot: CodeLocation | None) -> None:
+        """Note that a module of a class with such a method was called at `spot`; its name may be empty."""
         known = self._of(type(module))
         if known is not None:
             if not known.names:
@@ -100,6 +105,7 @@ class ModuleBackwards(Tracker):
                 known.names.append(name)
 
     def records(self) -> Iterator[ModuleBackward]:
+        """Yield a record of each class whose method ``backward`` nothing calls."""
         for one in self._classes.values():
             if one is not None and one.names and (found := self._record(one)) is not None:
                 yield found

@@ -34,12 +34,16 @@ class OriginTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without findings."""
         self._context = context
         self._found: list[Born] = []
         self._inferred: list[InferredLine] = []
         self._bad_calls_in_a_row = 0
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Search the graph of a call from non-finite roots for the op that first made a NaN or Inf, in the first call
+        of a row.
+        """
         number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
         starts = [
             number[start]
@@ -127,4 +131,5 @@ class OriginTracker(Tracker):
         return name, singular_before(site, names.frames) if site is not None else None, brought
 
     def records(self) -> tuple[Born | InferredLine, ...]:
+        """Return the origins that were found, and the lines that were inferred."""
         return (*self._found, *self._inferred)

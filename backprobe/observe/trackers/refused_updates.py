@@ -80,6 +80,7 @@ class RefusedUpdatesTracker(Tracker):
         self._known: tuple[BaseException, RefusedUpdate | None] | None = None
 
     def records(self) -> tuple[RefusedUpdate, ...]:
+        """Return the record of the error that ended the script, if torch's code of updates raised it."""
         error = self._context.raised
         if error is None:
             return ()
@@ -90,6 +91,7 @@ class RefusedUpdatesTracker(Tracker):
         return () if found is None else (found,)
 
     def _records(self, error: BaseException) -> Iterator[RefusedUpdate]:
+        """Yield a record for each error in the chain of `error` that an optimizer, a scheduler or a scaler raised."""
         for one in chain(error):
             if not isinstance(one, (RuntimeError, ValueError, TypeError, AssertionError, KeyError)):
                 continue
@@ -113,6 +115,10 @@ class RefusedUpdatesTracker(Tracker):
         return _Call(site, [variables(frame) for frame in inner if is_code_of_updates(frame.f_code)])
 
     def _record(self, call: _Call, text: str, reason: str) -> RefusedUpdate:
+        """Return the record of a refused call, with what torch's variables tell about its reason.
+
+        :param text: the message of the error; `reason`: a word of ``_REASONS``, or empty.
+        """
         owner = call.inner[0].get("self") if call.inner else None
         scheduler = call.of_class(LRScheduler, "self")
         optimizer = call.of_class(Optimizer, "self", "optimizer") or getattr(scheduler, "optimizer", None)
@@ -169,30 +175,36 @@ class _Details:
 
 
 def _other_groups(call: _Call, optimizer: Optimizer) -> _Details:
+    """Return how many parameters the loaded state dict has, and how many the optimizer."""
     state = call.of_class(dict, "state_dict") or {"param_groups": ()}
     return _Details(sum(len(group["params"]) for group in state["param_groups"]), len(parameters_of(optimizer)))
 
 
 def _sparse(call: _Call, optimizer: Optimizer) -> _Details:
+    """Return the parameters with a sparse gradient."""
     return _Details(parameters=[p for p in parameters_of(optimizer) if p.grad is not None and p.grad.is_sparse])
 
 
 def _half(call: _Call, optimizer: Optimizer) -> _Details:
+    """Return the parameters with a gradient in float16, and their number among all."""
     held = parameters_of(optimizer)
     half = [p for p in held if p.grad is not None and p.grad.dtype is torch.float16]
     return _Details(len(half), len(held), half)
 
 
 def _new_parameters(call: _Call) -> list[Any]:
+    """Return the parameters of the group that is being added to an optimizer."""
     return list((call.of_class(dict, "param_group") or {"params": ()})["params"])
 
 
 def _in_two_groups(call: _Call, optimizer: Optimizer) -> _Details:
+    """Return the parameters of the new group that another group of the optimizer has already."""
     held = {id(p) for p in parameters_of(optimizer)}
     return _Details(parameters=[p for p in _new_parameters(call) if id(p) in held])
 
 
 def _no_leaf(call: _Call, optimizer: Optimizer) -> _Details:
+    """Return the tensor of the new group that is no leaf."""
     return _Details(
         made=next((p for p in _new_parameters(call) if isinstance(p, torch.Tensor) and not p.is_leaf), None)
     )

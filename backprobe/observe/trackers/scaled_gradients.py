@@ -82,16 +82,20 @@ class ScaledGradientTracker(Tracker):
         self._steps: dict[int, _Steps] = {}
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget gradients that no optimizer has used, if they are many."""
         if len(self._gradients_with_scale) > MAX_GRADIENTS * MAX_GRADIENTS:  # of optimizers that do not step
             self._gradients_with_scale.clear()
 
     def observing_pauses(self) -> None:
+        """Forget the gradients of the last calls."""
         self._gradients_with_scale.clear()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note gradients with a scaler's factor after a recorded call."""
         self._note_gradients(running)
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note gradients with a scaler's factor after a call whose forward was not recorded."""
         self._note_gradients(running)
 
     def _note_gradients(self, running: ActiveBackward) -> None:
@@ -118,6 +122,9 @@ class ScaledGradientTracker(Tracker):
                     return
 
     def optimizer_begins(self, optimizer: object) -> None:
+        """Check whether an optimizer is about to use gradients that still have a scaler's factor, and count the
+        step.
+        """
         if not self._gradients_with_scale:
             return
         seen = self._context.steps.optimizers.get(id(optimizer))
@@ -145,7 +152,10 @@ class ScaledGradientTracker(Tracker):
                 self._count_step(steps, mine, held)
 
     def _count_step(self, steps: _Steps, mine: dict[int, _Gradient], held: dict[int, torch.Tensor]) -> None:
-        """Count a step, unless one of its gradients is not what its backward call left."""
+        """Count a step, unless one of its gradients is not what its backward call left.
+
+        :param mine: by id of a parameter, its gradient after the call; `held`: the parameters by id.
+        """
         for key, one in mine.items():
             grad: torch.Tensor | None = one.grad()
             if grad is None or held[key].grad is not grad or grad._version != one.version:
@@ -162,12 +172,14 @@ class ScaledGradientTracker(Tracker):
         steps.count += 1
 
     def records(self) -> tuple[ScaledGradients, ...]:
+        """Return a record of each optimizer that steps with scaled gradients; none while a CUDA graph is captured."""
         if capturing():
             return ()
         with private.measuring():
             return tuple(self._find_records())
 
     def _find_records(self) -> Iterator[ScaledGradients]:
+        """Yield a record of each optimizer with enough steps of this kind and none of another."""
         site = self._context.frames.site
         for one in self._steps.values():
             if one.others or one.count < MIN_STEPS or any(fetch(one.changed)):

@@ -35,9 +35,11 @@ class Tensors(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether histograms were requested."""
         return bool(settings.histograms)
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without records; the names to record come from the settings."""
         self._chosen, self._names = selector(context.settings.histograms), context.names
         self._step = 0
         self._due = True
@@ -46,10 +48,11 @@ class Tensors(Tracker):
         self._dropped = 0
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Note the number of the step, and whether it is one of those that are recorded."""
         self._step, self._due = step, due(step)
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
-        """Record the output of a module."""
+        """Record the output of the first call of a selected module in a step that is recorded."""
         if not self._due or where.call != 1:
             return
         name = self._names.modules.name_of(where)
@@ -77,6 +80,10 @@ class Tensors(Tracker):
                     self._record(name, "gradient", owner, parameter.grad)
 
     def _record(self, name: str, kind: str, module: str, tensor: torch.Tensor) -> None:
+        """Record the values of a tensor once a step, up to ``MAX_RECORDS``.
+
+        :param kind: ``output``, or what else the tensor is; `module`: the module that it belongs to.
+        """
         if (name, kind, self._step) in self._done:
             return
         if len(self._found) >= MAX_RECORDS:
@@ -88,9 +95,11 @@ class Tensors(Tracker):
             self._found.append(found)
 
     def records(self) -> tuple[TensorSeen, ...]:
+        """Return the recorded histograms."""
         return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
+        """Return how many tensors were not recorded because there were too many."""
         if not self._dropped:
             return []
         return [
@@ -127,6 +136,10 @@ def seen(name: str, kind: str, module: str, step: int, tensor: torch.Tensor | No
 
 
 def _tensor_record(what: tuple[str, str, str, int], tensor: torch.Tensor, values: torch.Tensor) -> TensorSeen:
+    """Return the record of `values`: histogram, mean, deviation, extremes, counts of zeros, NaN and Inf, and an image.
+
+    :param what: name, kind, module and step; `tensor`: the whole tensor, of which `values` may be a part.
+    """
     flat = values.reshape(-1)
     finite = flat[torch.isfinite(flat)]
     nan = int(torch.isnan(flat).sum())

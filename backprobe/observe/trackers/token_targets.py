@@ -51,6 +51,7 @@ class TokenTargetTracker(Tracker):
     """Tracker that compares targets with the tokens of the input, in recorded backward calls on the CPU."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without comparisons."""
         self._context = context
         self._calls, self._step = 0, 0
         #: Calls, tokens and the lowest share by offset, of targets that are not the next tokens.
@@ -61,6 +62,9 @@ class TokenTargetTracker(Tracker):
         self._next = False
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Compare the targets of losses with the tokens that embeddings looked up, in the first calls that have
+        both.
+        """
         names = running.graph.plan.names
         if self._next or self._calls >= MAX_CALLS or _LOOKUP not in running.graph.plan.distinct:
             return
@@ -72,6 +76,11 @@ class TokenTargetTracker(Tracker):
             self._compare(running.graph, losses)
 
     def _compare(self, graph: LiveGraph, losses: list[int]) -> None:
+        """Compare the targets of the loss nodes `losses` with all token sequences of a graph, and count the offsets
+        found.
+
+        Targets that are the same tokens (offset 0) count only if an attention is causal.
+        """
         names = graph.plan.names
         sequences = [
             ids for i, name in enumerate(names) if name == _LOOKUP and (ids := _sequence(graph.nodes[i])) is not None
@@ -96,6 +105,7 @@ class TokenTargetTracker(Tracker):
             self._share[one.offset] = min(one.share, self._share.get(one.offset, 1.0))
 
     def records(self) -> Iterator[MisalignedTargets]:
+        """Yield a record if the targets of all calls are tokens at one offset, and never the next tokens."""
         if self._next or not self._count:
             return
         offset, calls = self._count.most_common(1)[0]
@@ -105,6 +115,7 @@ class TokenTargetTracker(Tracker):
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor of ids is on the CPU, can be read, and is neither too small nor too large."""
     return tensor.is_cpu and not private.is_unsafe_to_read(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
 
 

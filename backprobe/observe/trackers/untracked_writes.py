@@ -38,6 +38,7 @@ class UntrackedWriteTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without fingerprints."""
         self._context, self._writes, self._names, self._frames = context, context.writes, context.names, context.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
@@ -45,6 +46,7 @@ class UntrackedWriteTracker(Tracker):
         self._exposures: dict[object, int] = {}
 
     def op_inspected(self, op: Op) -> None:
+        """Take fingerprints of the inputs of an op that made nodes, as it may have saved them."""
         if op.after != op.before:
             # A normalization updates its statistics without a version change, and its backward does not read them.
             kind = kind_of(op.func)
@@ -52,12 +54,16 @@ class UntrackedWriteTracker(Tracker):
             self._prints.add_inputs([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
 
     def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
+        """Take a fingerprint of a tensor whose memory is exposed: code outside torch may write to it."""
         spot = self._frames.spot(frame)
         times = self._exposures[spot] = self._exposures.get(spot, 0) + 1
         if self._context.recorder.inspecting or times <= ALWAYS_FINGERPRINTED or not times & (times - 1):
             self._prints.add_exposed(tensor, private.next_sequence_nr(), spot)
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Compare the saved tensors of a graph with their fingerprints and with writes that version counters do not
+        show.
+        """
         if self._prints:
             self._record_outside_writes(running, frame)
         for i in running.graph.plan.normalising:
@@ -118,9 +124,14 @@ class UntrackedWriteTracker(Tracker):
         prints.clear()
 
     def records(self) -> tuple[SilentWrite, ...]:
+        """Return the records of saved tensors that were changed."""
         return tuple(self._found)
 
     def _add_record(self, tensor: str, op: str, written: Site | None, node: Node, running: ActiveBackward) -> None:
+        """Add a record of a write to `tensor`, which `node` had saved, unless there is one for the same line.
+
+        :param op: what wrote; `written`: the line that did.
+        """
         seen = SilentWrite(
             tensor,
             op,
