@@ -42,6 +42,7 @@ class AlarmDispatcher(Tracker):
     def __init__(
         self, say: Callable[[Alarm], None] | None = None, call: Callable[[Finding], object] | None = None
     ) -> None:
+        """Prepare; ``begin`` attaches the dispatcher to a session."""
         self._say, self._call = say, call
         self._monitor = Monitor()
         self._session: Session | None = None
@@ -56,11 +57,13 @@ class AlarmDispatcher(Tracker):
         session.run_facts.attach(self)
 
     def observing_begins(self) -> None:
+        """Register the hook after optimizer steps in which the user's function is called, if there is one."""
         self._thread = get_ident()
         if self._call is not None and self._handle is None:
             self._handle = optim.register_optimizer_step_post_hook(self._stepped)
 
     def observing_pauses(self) -> None:
+        """Remove the hook after optimizer steps."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -94,12 +97,14 @@ class AlarmDispatcher(Tracker):
 
     @dynamo_passthrough
     def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Call the user's function with the alarms that wait. A hook after every optimizer step."""
         if private.compiling():
             return
         if self._waiting and os.getpid() == self._pid and get_ident() == self._thread:
             self._call_function()
 
     def _call_function(self) -> None:
+        """Call the user's function with each waiting finding; after an error in it, it is not called any more."""
         while self._waiting and self._call is not None:
             finding = self._waiting.pop(0)
             try:
@@ -115,10 +120,12 @@ class AlarmDispatcher(Tracker):
             self._call_function()
 
     def unseen(self) -> list[Unseen]:
+        """Return that the user's function failed, if it did."""
         if self._failed is None:
             return []
         return [Unseen("function for alarms", 1, f"it failed, and was told no more: {self._failed}", hides=False)]
 
 
 def said(alarm: Alarm) -> str:
+    """Return an alarm as one line of text."""
     return f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"

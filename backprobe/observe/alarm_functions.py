@@ -32,6 +32,7 @@ def by_name(text: str) -> Callable[[Finding], object]:
     name, _, function = text.partition(":")
 
     def call(finding: Finding) -> object:
+        """Import the function and call it with the finding."""
         module: Any = importlib.import_module(name)
         for part in function.split("."):
             module = getattr(module, part)

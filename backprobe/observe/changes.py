@@ -26,4 +26,5 @@ def check(given: Sequence[str]) -> None:
 
 
 def no_dtype(value: str) -> BackprobeError:
+    """Return the error for an override whose value is no dtype of floats."""
     return BackprobeError(f"{value} is no dtype of floats, such as float64 or bfloat16")

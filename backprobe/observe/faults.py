@@ -33,6 +33,7 @@ class Faults:
         return count + 1
 
     def unseen(self) -> list[Unseen]:
+        """Return the internal errors of each part, with their number and text."""
         return [
             Unseen(
                 "internal error",

@@ -24,6 +24,7 @@ class ToolAlternation:
     """
 
     def __init__(self, tools: list[str]) -> None:
+        """Start with the plain script. `tools`: the names of the tools to alternate."""
         self.tools = tools
         #: The optimizers that stepped, numbered.
         self._numbers: IdentityMap[int] = IdentityMap()
@@ -49,6 +50,7 @@ class ToolAlternation:
     def step(self, step: object, session: object) -> None: ...
 
     def end(self) -> None:
+        """Stop timing, and stop all sessions."""
         if self._handle is not None:
             self._handle.remove()
         for session in self._sessions.values():
@@ -56,6 +58,10 @@ class ToolAlternation:
         torch.autograd.set_detect_anomaly(False)
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Time the step that an optimizer has just ended, and switch to a randomly chosen tool.
+
+        A hook after every step.
+        """
         now = time.perf_counter()
         if self.steps > UNTIMED_STEPS * len(self.tools):
             number = self._numbers.get(optimizer)
@@ -70,6 +76,7 @@ class ToolAlternation:
         self._last = time.perf_counter()
 
     def _switch(self, tool: str) -> None:
+        """Detach the tool of the last step, and attach `tool`."""
         if tool == self._tool:
             return
         for session in self._sessions.values():

@@ -46,6 +46,7 @@ def change(given: list[str]) -> Callable[[], None]:
         undo.append(_called(**calls))
 
     def over() -> None:
+        """Undo the overrides, the last one first."""
         for one in reversed(undo):
             one()
 
@@ -53,17 +54,21 @@ def change(given: list[str]) -> Callable[[], None]:
 
 
 def _threads(number: int) -> Callable[[], None]:
+    """Set the number of torch's threads, and return a function that restores it."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     return lambda: torch.set_num_threads(before)
 
 
 def _seeded(seed: int) -> Callable[[], None]:
-    """Make every ``torch.manual_seed`` use `seed`, and seed the generators now."""
+    """Make every ``torch.manual_seed`` use `seed`, and seed the generators now; return a function that undoes the
+    former.
+    """
     before = torch.manual_seed
 
     @wraps(before)
     def manual_seed(_: object) -> torch.Generator:
+        """Seed with the overriding seed, whatever seed is given."""
         return before(seed)
 
     torch.manual_seed = torch.random.manual_seed = manual_seed
@@ -73,6 +78,7 @@ def _seeded(seed: int) -> Callable[[], None]:
         sys.modules["numpy"].random.seed(seed % (1 << 32))
 
     def undo() -> None:
+        """Restore ``torch.manual_seed``."""
         torch.manual_seed = torch.random.manual_seed = before
 
     return undo
@@ -81,7 +87,7 @@ def _seeded(seed: int) -> Callable[[], None]:
 def _called(
     dtype: torch.dtype | None = None, device: torch.device | None = None, compiled: str = ""
 ) -> Callable[[], None]:
-    """Move or compile outermost modules at their first call.
+    """Move or compile outermost modules at their first call; return a function that undoes it for later calls.
 
     Inputs of each call are moved too, and results are moved back.
     """
@@ -91,6 +97,7 @@ def _called(
     alive: list[nn.Module] = []
 
     def moved(value: Any, to: torch.dtype | None, place: torch.device | None) -> Any:
+        """Return `value` with its tensors moved to the dtype `to` and the device `place`, also inside containers."""
         if isinstance(value, torch.Tensor):
             if value.is_floating_point() and to is not None:
                 value = value.to(to)
@@ -103,6 +110,7 @@ def _called(
         return value
 
     def call(self: nn.Module, *args: object, **kwargs: object) -> object:
+        """Call a module; an outermost one is moved or compiled at its first call. Replaces ``nn.Module.__call__``."""
         if depth[0] or torch.compiler.is_compiling() or not any(True for _ in self.parameters()):
             return before(self, *args, **kwargs)
         if id(self) not in known:
@@ -125,6 +133,7 @@ def _called(
     nn.Module.__call__ = call  # type: ignore[method-assign]
 
     def undo() -> None:
+        """Restore ``nn.Module.__call__``."""
         nn.Module.__call__ = before  # type: ignore[method-assign]
 
     return undo

@@ -37,13 +37,17 @@ class SampledWork:
     MAX_SAMPLE_RATIO = 30.0
 
     def __init__(self) -> None:
+        """Start with no occurrences; the first one is timed."""
         self.left = self._gap = 1
         self._seconds = self._mean = 0.0
         self._measured = 0
         self._state = 12345
 
     def add(self, seconds: float, close: bool) -> None:
-        """Add a sample of `seconds`. It represents the occurrences since the last sample."""
+        """Add a sample of `seconds`, which represents the occurrences since the last sample, and choose the next one.
+
+        :param close: every occurrence is timed now, so the sample stands for itself.
+        """
         since = self._gap - self.left
         if close:
             self._seconds += seconds + (since - 1) * self._mean
@@ -66,6 +70,7 @@ class OwnTime:
     """Adds up the seconds of a session's own work."""
 
     def __init__(self) -> None:
+        """Start with no work."""
         #: Calls of torch functions that the recorder sees; entries into and exits from calls of modules.
         self.ops, self.enters, self.leaves = SampledWork(), SampledWork(), SampledWork()
         #: Backward calls of fast-path steps.

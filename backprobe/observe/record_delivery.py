@@ -63,7 +63,10 @@ class RecordDelivery:
             self._later.add_all(one.numbers, self._norms_callback(step.index, one))
 
     def _loss_callback(self, index: int) -> Callable[[float], None]:
+        """Return a function that adds the fetched part of the loss to the held step with this index."""
+
         def receive(loss: float) -> None:
+            """Add the loss to the step, and emit an event if it is not finite."""
             if loss - loss != 0.0:
                 self._events.nonfinite_loss_fetched.emit()
             self._fill_in(index, lambda step: replace(step, loss=loss + (step.loss or 0.0)))
@@ -73,9 +76,11 @@ class RecordDelivery:
     def _norms_callback(
         self, index: int, away: AcceleratorNorms | AcceleratorClipNorm
     ) -> Callable[[list[float]], None]:
+        """Return a function that fills fetched norms into the held step with this index."""
         return lambda read: self._fill_in(index, lambda step: away.fill_in(step, read))
 
     def _fill_in(self, index: int, change: Callable[[Step], Step]) -> None:
+        """Change a held step by a number that has arrived, and pass steps on if it was the last missing one."""
         for at, step in enumerate(self._undelivered):
             if step.index == index:
                 self._undelivered[at] = change(step)
@@ -85,6 +90,7 @@ class RecordDelivery:
             self._deliver()
 
     def _deliver(self) -> None:
+        """Pass on the held steps, in order, up to the first that still lacks numbers."""
         while self._undelivered and self._undelivered[0].index not in self._missing_numbers:
             step = self._undelivered.popleft()
             if self._losses is not None:
@@ -92,17 +98,20 @@ class RecordDelivery:
             self._sink.step(step, self._session)
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Fetch the numbers that are pending on accelerators, and pass on the record of a backward call."""
         self._later.flush()
         self._sink.backward(recorded)
 
     backward_repeated = backward_recorded
 
     def measured(self, measured: Measured) -> None:
+        """Pass on the statistics of a step, with the losses since the last ones, to a sink that takes them."""
         take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
         if take is not None:
             take(measured if self._losses is None else self._losses.with_losses(measured))
 
     def step_ended(self, step: Step) -> None:
+        """Hold a step that is over, and pass it on as soon as all of its numbers are known."""
         self._undelivered.append(step)
         self._deliver()
 

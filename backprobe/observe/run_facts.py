@@ -27,6 +27,7 @@ class RunFacts:
         calls: BackwardCalls,
         events: Events,
     ) -> None:
+        """Gather facts from the parts of a session; trackers are added by ``attach``."""
         self._settings, self._budget, self._steps = settings, schedule.policy.budget, schedule.steps
         self._calls, self._leaves, self._frames, self._events = calls, forward.leaves, forward.frames, events
         #: The parts that may have the methods ``records`` and ``unseen``.
@@ -55,6 +56,7 @@ class RunFacts:
         self._parts.append(tracker)
 
         def detach() -> None:
+            """Detach the tracker from the events, and do not ask it for records any more."""
             undo()
             self._parts.remove(tracker)
 

@@ -43,6 +43,7 @@ class Session:
         whole: bool = False,
         record_to: Path | None = None,
     ) -> None:
+        """Build all parts of the session and attach them to its events; nothing is attached to torch yet."""
         self.settings = asked = settings or Settings()
         self.events = events = Events(self._give_up)
         self._later = later = Later()
@@ -72,7 +73,7 @@ class Session:
         self._is_attached = self._has_ended = False
 
     def start(self, startup: Startup | None = None) -> None:
-        """Attach to torch.
+        """Attach to torch for the first time; the time since `startup` counts as the start of the run.
 
         :param startup: when backprobe's work began, if that was before this session was made.
         """

@@ -30,6 +30,7 @@ class Shadows:
     """Separates backprobe's modules from the script's modules of the same name."""
 
     def __init__(self) -> None:
+        """Find the modules that the script's folders shadow, and remove backprobe's ones from ``sys.modules``."""
         own = [one for one in sys.path[: _standard_at(sys.path)] if not one.startswith(_STANDARD_LIBRARY)]
         offered = set().union(*map(_offered, own))
         self._names = offered & (sys.stdlib_module_names | _REQUIRED) - _LOADED_AT_START
@@ -37,6 +38,7 @@ class Shadows:
         self._ours = self._taken()
 
     def _taken(self) -> dict[str, ModuleType]:
+        """Remove the modules with these names from ``sys.modules``, and return them."""
         if not self._names:
             return {}
         return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in self._names}

@@ -98,7 +98,7 @@ class TrackerContext:
         deliver_statistics: Callable[[Measured], None],
         **run: Any,
     ) -> TrackerContext:
-        """Make the context.
+        """Make the context from the parts of a session.
 
         :param run: ``whole`` and ``record_to``.
         """
@@ -119,10 +119,12 @@ class TrackerContext:
 
     @property
     def modules(self) -> ModuleWatch:
+        """The modules of the run, their calls and names."""
         return self.names.modules
 
     @property
     def frames(self) -> Frames:
+        """The means to tell the user's frames apart and to find source lines."""
         return self.names.frames
 
     def end_script(self, error: BaseException | None, code: int = 0) -> None:

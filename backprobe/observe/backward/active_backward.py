@@ -59,6 +59,7 @@ class ActiveBackward:
 
     @property
     def creates_graph(self) -> bool:
+        """Whether the call was made with ``create_graph``."""
         return bool(self.arguments.get("create_graph"))
 
     def free(self) -> None:

@@ -48,6 +48,7 @@ class CallRecordBuilder:
         return recorded
 
     def _build(self, running: ActiveBackward) -> PendingCallRecord:
+        """Return the record of a finished call, with the cause of its error if it raised."""
         watch, graph = running.watch, running.graph
         raised, cause = self._failures.raised_record(running), Cause()
         signature = self._signature(running)

@@ -30,6 +30,7 @@ class CallRouter:
         calls: BackwardCalls,
         interceptor: EngineInterceptor,
     ) -> None:
+        """Take the parts that backward calls are passed to."""
         self._recorder, self._values = forward.recorder, forward.values
         self._steps, self._state = schedule.steps, schedule.state
         self._calls, self._interceptor = calls, interceptor
@@ -37,7 +38,7 @@ class CallRouter:
 
     @dynamo_passthrough
     def run(self, entry: EntryPoint, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
-        """Call `func`, which `frame` called, and observe it."""
+        """Make the backward call `func` that `frame` made, and observe it as the running step requires."""
         call = partial(self._recorder.call, func, args, kwargs, frame)
         mark, run_call = self._own.begin(), None
         try:

@@ -36,6 +36,9 @@ def lines_that_carry(old: int, running: ActiveBackward, names: Naming) -> tuple[
         return None, assigned_in(frames, attribute)
 
     def is_next(value: object) -> bool:
+        """Return whether a variable holds a result of this graph like that of node `old`: the one of the next
+        iteration.
+        """
         return any(one.name() == result.name() and _is_of(one, graph) for one in _makers(value))
 
     lines = [last_assigned(at, name, from_itself=True) for at, name, value in _variables(frames) if is_next(value)]

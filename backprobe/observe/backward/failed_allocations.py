@@ -52,6 +52,9 @@ def wanted_bytes(text: str) -> int | None:
 
 
 def _saved(graph: LiveGraph, holders: Holders) -> tuple[tuple[int, int], ...]:
+    """Return the bytes that saved tensors still hold, by node, the most first; tensors held by something else are left
+    out.
+    """
     storages, held = storages_of(graph, holders)
     found: Counter[int] = Counter()
     for key, storage in storages.found.items():

@@ -27,6 +27,7 @@ class BatchWindow:
     __slots__ = ("absent", "groups", "order")
 
     def __init__(self, order: list[int], measurement_plan: MeasurementPlan) -> None:
+        """Group the gradients of the held nodes in `order` by shape and dtype."""
         self.order = order
         groups: dict[Any, tuple[list[int], list[tuple[int, int]]]] = {}
         self.absent: list[tuple[int, int]] = []
@@ -48,6 +49,7 @@ class MeasurementPlan:
     """
 
     def __init__(self, order: list[int], out: list[Any], incoming: list[Any], plan: Plan) -> None:
+        """Make a plan from the rows that a call measured, in the order in which the nodes ran."""
         self.order, self.out, self.incoming, self.counts = order, out, incoming, plan.counts
         #: The norms that the last call with this plan measured.
         self.last_norms: Sequence[float] = ()
@@ -79,6 +81,7 @@ class MeasurementPlan:
 
 
 def _small(shape: torch.Size) -> bool:
+    """Return whether a gradient of this shape is small enough to be measured in a batch."""
     return all(type(n) is int for n in shape) and shape.numel() <= MAX_BATCHED_ELEMENTS
 
 

@@ -35,6 +35,7 @@ class NodeCountHistory:
         self._append_ends(ends)
 
     def _append_ends(self, ends: Iterable[int]) -> None:
+        """Append the ends of calls, and drop the oldest if they are many."""
         self.call_ends.extend(ends)
         if len(self.call_ends) > 2 * MIN_REMEMBERED_CALLS:
             del self.call_ends[:MIN_REMEMBERED_CALLS]

@@ -22,6 +22,7 @@ class Hooks:
     """
 
     def __init__(self) -> None:
+        """Make the classes of the three kinds of hooks; no backward is running."""
         #: The hook sets whose backward is running, innermost last.
         running: list[NodeHookSet] = []
         self.running = running
@@ -32,6 +33,7 @@ class Hooks:
             __slots__ = ()
 
             def __call__(self, grad_inputs: object, grad_outputs: object) -> None:
+                """Measure the results of a node that has just run; note its place in the order, and the time."""
                 watch = running[-1]
                 watch.times.append(_clock())
                 watch.order.append(self)
@@ -47,6 +49,7 @@ class Hooks:
             __slots__ = ()
 
             def __call__(self, grad_inputs: object, grad_outputs: object) -> None:
+                """Hold the results of a node that has just run; measure all held results if they are many."""
                 watch = running[-1]
                 times, pending = watch.times, watch.pending
                 times.append(_clock())
@@ -65,6 +68,7 @@ class Hooks:
             __slots__ = ()
 
             def __call__(self, grad_outputs: object) -> None:
+                """Measure the gradients that a node is about to get."""
                 try:
                     running[-1].before(self, grad_outputs)
                 except Exception as error:

@@ -35,7 +35,7 @@ class BackwardObservers:
     def build(
         cls, forward: ForwardObservers, schedule: StepSchedule, events: Events, later: Later
     ) -> BackwardObservers:
-        """Make the parts.
+        """Make the parts that observe backward calls.
 
         :param later: fetches numbers from accelerators.
         """

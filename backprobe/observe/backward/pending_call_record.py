@@ -43,6 +43,9 @@ class Cause:
     allocation: FailedAllocation | None = None
 
     def mutation(self, names: Naming) -> Mutation | None:
+        """Return the record of the in-place write, with names and source lines; ``None`` if the cause is another
+        one.
+        """
         observed = self.mutated
         if observed is None:
             return None
@@ -98,6 +101,7 @@ class PendingCallRecord:
     second: SecondOrder
 
     def _bad_op(self, observed: NonFiniteResult) -> BadOp:
+        """Return the record of a non-finite result, with its origin, names and source lines."""
         where = observed.entry[3]
         origin, guessed = None, observed.guessed
         if observed.origin is not None:
@@ -123,6 +127,7 @@ class PendingCallRecord:
         )
 
     def packed(self) -> Packed:
+        """Return the measurements of the nodes in the form in which they are stored, with the layout."""
         return Packed(
             self.live.layout(self.names),
             self.signature,
@@ -139,6 +144,7 @@ class PendingCallRecord:
         return bool(self.bad or self.raised or any(r.bad for r in self.roots))
 
     def record(self) -> BackwardCall:
+        """Return the record of the call, with the names of modules as they are known now."""
         nodes = PackedNodes(self.packed())
         bad_nodes = self.bad_nodes
         if self.bad and not bad_nodes:

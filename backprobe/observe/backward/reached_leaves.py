@@ -41,6 +41,7 @@ class ReachedLeaves:
                         leaf.reached, leaf.alive = 1, True
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
+        """Count, for each leaf that a recorded call reached, the gradient that it got, and whether it was not zero."""
         norms, live = recorded.norms, recorded.live
         if recorded.raised is None and live.has_all_gradients:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():

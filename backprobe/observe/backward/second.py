@@ -25,6 +25,7 @@ class SecondOrder:
     """A log of second-order nodes by sequence number, like ``OpLog`` for the forward."""
 
     def __init__(self, log: OpLog, names: Naming) -> None:
+        """Start an empty log; `log` has the ops of the forward."""
         self._log, self._names = log, names
         self._ends: list[int] = []
         self._entries: list[Entry | None] = []
@@ -67,15 +68,20 @@ class SecondOrder:
         )
 
     def _derivative_of(self, entry: Entry | None) -> Derivative | None:
+        """Return the op of a log entry as a record; ``None`` for ``None``."""
         if entry is None:
             return None
         site, op = line_and_op(entry, self._names.frames)
         return Derivative(op, site, self._names.modules.place_of(entry[3]))
 
     def _entry_of(self, seq: int) -> Entry | None:
+        """Return the forward op whose derivative node `seq` is, as logged here; ``None`` if no backward made the
+        node.
+        """
         at = bisect_right(self._ends, seq)
         return self._entries[at] if at < len(self._ends) else None
 
     def _forward_entry(self, seq: int) -> Entry | None:
+        """Return the entry of the forward op that made node `seq`; ``None`` if it is not known."""
         _, entries = self._log.slice(seq, seq)
         return entries[0] if entries else None

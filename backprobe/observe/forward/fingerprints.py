@@ -60,6 +60,10 @@ class Fingerprints:
         self._add(tensor, seq, seq, spot)
 
     def _add(self, tensor: torch.Tensor, seq: int, end: int, spot: CodeLocation | None) -> None:
+        """Add a fingerprint of `tensor`, if it is dense, on the CPU and not too large.
+
+        :param seq, end: the nodes of the op that may have saved it; `spot`: the line that handed out its memory.
+        """
         if (
             not tensor.is_cpu
             or tensor.is_nested
@@ -104,6 +108,7 @@ class Fingerprints:
         return own if _checksum(now) != own.total else None
 
     def clear(self) -> None:
+        """Forget all fingerprints."""
         self._fingerprints.clear()
 
 

@@ -43,17 +43,21 @@ class FollowedTensors(Generic[_Known]):
         return bool(self._known)
 
     def clear(self) -> None:
+        """Forget all tensors."""
         self._known.clear()
 
     def get(self, tensor: object) -> _Known | None:
+        """Return what is known of a tensor; ``None`` if nothing is."""
         known = self._known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def put(self, tensor: torch.Tensor, known: _Known) -> None:
+        """Set what is known of a tensor, unless ``MAX_FOLLOWED`` are followed."""
         if len(self._known) < MAX_FOLLOWED:
             self._known[id(tensor)] = _ref(tensor), known
 
     def drop(self, tensor: torch.Tensor) -> None:
+        """Forget a tensor."""
         self._known.pop(id(tensor), None)
 
     def items(self) -> Iterator[tuple[Any, _Known]]:

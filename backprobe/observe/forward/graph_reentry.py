@@ -35,6 +35,7 @@ class GraphReentry:
     """Map from each tensor without a graph to the detach points that its values come from."""
 
     def __init__(self, frames: Frames) -> None:
+        """Start without values."""
         self._frames = frames
         self._of: dict[int, tuple[weakref.ref[object], frozenset[_Cut]]] = {}
         #: Module call -> detach points of the value that it last read into Python.
@@ -51,6 +52,7 @@ class GraphReentry:
 
     @property
     def active(self) -> bool:
+        """Whether any value is followed."""
         return bool(self._of or self._read)
 
     def begin(self, key: Any, out: Any, stack: list[Any]) -> None:
@@ -105,6 +107,7 @@ class GraphReentry:
         return self._back.get(spot[0], frozenset()) if spot is not None else frozenset()
 
     def _mark(self, tensor: torch.Tensor, cuts: frozenset[_Cut]) -> None:
+        """Follow `tensor` as one with values from the detach points `cuts`."""
         if len(self._of) > _MAX_ENTRIES:
             self._of = {k: v for k, v in self._of.items() if v[0]() is not None}
             if len(self._of) > _MAX_ENTRIES:

@@ -46,6 +46,7 @@ class NodePlaces:
     """Lookup of the places where nodes were made, in one pass over their sequence numbers in ascending order."""
 
     def __init__(self, log: OpLog, modules: ModuleWatch, frames: Frames, calls_from: int = 0) -> None:
+        """Prepare a lookup in `log`; module calls are known from the sequence number `calls_from` on."""
         self._log, self._modules, self._frames = log, modules, frames
         self._calls_from = calls_from
         self._places: dict[object, int] = {}

@@ -33,7 +33,7 @@ class ForwardObservers:
 
     @classmethod
     def build(cls, own: tuple[str, ...], events: Events, *, holds_results: bool, owner: object) -> ForwardObservers:
-        """Make the parts.
+        """Make the parts that observe the forward.
 
         :param own: folders whose code counts as the user's although it is installed.
         :param holds_results: small results of ops may be kept until they are checked.

@@ -19,10 +19,12 @@ UNKNOWN: Entry = (None, 0, None, None, None)
 
 
 def op_name(func: object) -> str:
+    """Return the name of a function that made nodes."""
     return getattr(func, "__name__", None) or str(func)
 
 
 def spot_of(entry: Entry) -> CodeLocation | None:
+    """Return the user's line of an entry; ``None`` if it is not known."""
     return (entry[0], entry[1]) if entry[0] is not None else None
 
 
@@ -33,6 +35,7 @@ class OpLog:
     """
 
     def __init__(self, limit: int = 262_144) -> None:
+        """Start an empty log of about `limit` ops."""
         self._limit = limit
         #: Nodes with a lower number were made before the log began, or by ops that it has dropped.
         self.first = 0
@@ -98,6 +101,7 @@ class OpLog:
             self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries
 
     def unseen(self) -> list[Unseen]:
+        """Return how many ops were dropped from the log, by reason."""
         causes = (
             (self.dropped, "older than the op log reaches: their nodes have no line"),
             (self.lost, "noted before an interrupted op: their nodes have no line"),

@@ -63,6 +63,7 @@ class BufferHistory:
     ran_in_training: bool = False
 
     def add_write(self, change: Change) -> None:
+        """Count a write of a line to the buffer."""
         self.was_written = True
         if change in self.writes or len(self.writes) < MAX_WRITERS:
             self.writes[change] = self.writes.get(change, 0) + 1

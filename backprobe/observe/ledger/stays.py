@@ -51,10 +51,12 @@ class ClippedNorms:
         return self._norms_by_id.pop(id(parameter), None)
 
     def clear(self) -> None:
+        """Forget all norms."""
         self._norms_by_id.clear()
 
 
 def _is_readable_now(grad: Any) -> bool:
+    """Return whether a gradient can be read without waiting."""
     return private.is_readable(grad) and grad.is_cpu and grad.numel() > 0
 
 
@@ -65,6 +67,7 @@ class Stays:
     by_cause: dict[str, LedgerStay] = field(default_factory=dict)
 
     def add(self, stay: LedgerStay) -> None:
+        """Add a step that left the weight as it was, to those with the same cause."""
         known = self.by_cause.get(stay.cause)
         self.by_cause[stay.cause] = stay if known is None else merged_stay(known, stay)
 

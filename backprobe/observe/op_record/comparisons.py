@@ -23,9 +23,13 @@ OpsOf = Callable[[Model, int, int], list[TapeOp]]
 
 
 def compare_with_float64(tape: Tape, stored_tensors: Tensors, applied: Sequence[Applied]) -> list[Divergence]:
-    """Return the first op at which the run diverges from a float64 run: a list of at most one divergence."""
+    """Compute the recorded ops again in float64; return the first op at which the run diverges, or an empty list.
+
+    :param stored_tensors: the tensors that were kept; `applied`: the calls of custom functions.
+    """
 
     def recorded(of: Tape, value: int | None) -> torch.Tensor | None:
+        """Return the kept tensor of a recorded value in float64; ``None`` if it was not kept."""
         stored = stored_tensors.get(of.prints[value].hash) if value is not None else None
         return None if stored is None else widened(stored)
 
@@ -38,6 +42,7 @@ def compare_with_float64(tape: Tape, stored_tensors: Tensors, applied: Sequence[
 
 
 def _run_divergence(found: Departs) -> Divergence:
+    """Return the record of the op, or the custom function, at which the run departs from float64."""
     op, function = found.op, found.function
     made = op.site or op.inner
     return Divergence(
@@ -62,6 +67,7 @@ def compare_models(tape: Tape, stored_tensors: Tensors, models: Sequence[Model],
     """
 
     def compare_ops(a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], names: Names) -> Judged:
+        """Compute the ops of two models again and judge their differences; see ``Both``."""
         return Both(a, b, pairs, stored_tensors, names).run()
 
     first_models: dict[object, Model] = {}
@@ -86,6 +92,7 @@ def compare_models(tape: Tape, stored_tensors: Tensors, models: Sequence[Model],
 
 
 def _model_divergence(found: Parts, first: Model, other: Model) -> Divergence:
+    """Return the record of the first divergence of the model `other` from the model `first`."""
     blame, path = found.blame, found.module
     first_settings, other_settings = first.settings.get(path, {}), other.settings.get(path, {})
     changed_settings = settings(first_settings, other_settings)

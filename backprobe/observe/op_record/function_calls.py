@@ -32,6 +32,7 @@ class CustomFunctionCalls:
     def __init__(
         self, make_input: Callable[[torch.Tensor, int], Taken], fingerprint_of: Callable[[torch.Tensor], int | None]
     ) -> None:
+        """Start without calls."""
         self._make_input, self._fingerprint_of = make_input, fingerprint_of
         self._frame_finder = CustomCalls(variables)
         self._inputs_by_seq: dict[int, tuple[Taken | None, ...]] = {}

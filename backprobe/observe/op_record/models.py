@@ -65,7 +65,9 @@ class Models:
         self._first_op = next_op
 
     def call_returned(self, where: ModuleCallRef, next_op: int) -> None:
-        """Note that the call of an outermost module has returned."""
+        """Note that a module called from outside has returned, before op `next_op`; keep the range of ops of its first
+        call.
+        """
         if where.path is None:
             return
         model = next((one for one in self.all if one.root is where.root), None)
@@ -78,6 +80,7 @@ class Models:
         model.first_calls.setdefault(where.path, (self._first_op, next_op))
 
     def _model_of(self, root: RootModule, module: nn.Module) -> Model:
+        """Return an outermost module with the settings, weights and submodules that it has now."""
         named = [(root.path_of(one) or "", one) for _, one in module.named_modules()]
         weights = {}
         for path, one in named:

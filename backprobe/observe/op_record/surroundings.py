@@ -62,6 +62,7 @@ def generator_hashes() -> dict[str, str]:
 
 
 def _hash(data: bytes) -> str:
+    """Return a short hash of bytes as text."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 

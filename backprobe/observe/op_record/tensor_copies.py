@@ -22,6 +22,7 @@ class TensorCopies:
     """
 
     def __init__(self, max_bytes: int, keep_until_end: bool = False) -> None:
+        """Start without copies."""
         self._max_bytes, self._used_bytes, self._recomputable_bytes, self._keep_until_end = (
             max_bytes,
             0,

@@ -39,11 +39,13 @@ class ChildConfig:
     root: str = str(Path(__file__).resolve().parents[3])
 
     def text(self) -> str:
+        """Return the configuration as JSON."""
         settings = {**dataclasses.asdict(self.settings), "checks": sorted(self.settings.checks)}
         return json.dumps({**vars(self), "folder": str(self.folder), "settings": settings})
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> ChildConfig:
+        """Return the configuration from plain data, as JSON gives it."""
         given = plain["settings"]
         settings = Settings(**{**given, "checks": frozenset(given["checks"]), "histograms": tuple(given["histograms"])})
         lists = {name: tuple(plain[name]) for name in ("own", "to", "keys", "stop_on")}

@@ -32,6 +32,7 @@ class ChildLaunch:
     """
 
     def __init__(self, folder: Path | None, config_in: Callable[[Path], ChildConfig], equals: bool = False) -> None:
+        """Choose the folder, which is temporary if the run is not saved, and make the children's configuration."""
         self._is_temporary, self._equals = folder is None, equals
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="backprobe-"))).absolute()
         self.config = config_in(self.folder)

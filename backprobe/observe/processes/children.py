@@ -23,6 +23,7 @@ class Children(Tracker):
     """
 
     def __init__(self, session: Session, launch: ChildLaunch) -> None:
+        """Follow the forks of this process from now on."""
         self._session: Session | None = session
         self._launch = launch
         self._pid = os.getpid()
@@ -46,6 +47,7 @@ class Children(Tracker):
         return self._launch.seen()
 
     def unseen(self) -> list[Unseen]:
+        """Return how many processes could not be observed."""
         return self._launch.unseen()
 
     def stop(self) -> None:

@@ -65,6 +65,7 @@ def identity(environment: Mapping[str, str], parent: str | None = None) -> Ident
 
 
 def _number(text: str | None) -> int | None:
+    """Return the number in the value of a variable; ``None`` if it is none."""
     return int(text) if text is not None and text.isdigit() else None
 
 

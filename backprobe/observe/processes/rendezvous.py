@@ -52,6 +52,10 @@ def join_run_folder(me: Identity, out: Path | None, runs: Path, new: Callable[[]
 
 
 def _there(me: Identity, out: Path) -> tuple[Path, Path]:
+    """Return an existing run folder and this rank's new folder in it; an empty folder becomes the run's.
+
+    :raises BackprobeError: the folder holds something else.
+    """
     if not (out / JOB).is_file() and all(one.name in (".lock", ".locked") for one in out.iterdir()):
         return _made(me, out)
     if not _belongs_to_job(out, me):
@@ -60,17 +64,20 @@ def _there(me: Identity, out: Path) -> tuple[Path, Path]:
 
 
 def _made(me: Identity, folder: Path) -> tuple[Path, Path]:
+    """Begin a run in `folder`: write the job's identifier, and return the folder and this rank's folder in it."""
     about = {"job": me.job, "started": time.time(), "machine": platform.node(), "world": me.world}
     replace_text(folder / JOB, json.dumps(about))
     return folder, claim(folder, me.slot)
 
 
 def _latest(runs: Path) -> Sequence[Path]:
+    """Return the folders of runs with a job in `runs`, the latest first, at most 20."""
     found = [path.parent for path in runs.glob(f"*/{JOB}")]
     return sorted(found, key=lambda path: (path / JOB).stat().st_mtime, reverse=True)[:20]
 
 
 def _belongs_to_job(folder: Path, me: Identity) -> bool:
+    """Return whether a run folder is that of this rank's job, and not of an earlier job with equal settings."""
     job = read_job(folder)
     if job is None or job.get("job") != me.job or job.get("world") != me.world or (folder / PARTS / me.slot).exists():
         return False

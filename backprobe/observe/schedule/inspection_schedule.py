@@ -29,6 +29,7 @@ class InspectionSchedule:
     """The steps that are to be inspected closely or recorded, whether or not the budget would choose them."""
 
     def __init__(self, inspected_steps: int) -> None:
+        """Request the first `inspected_steps` steps."""
         #: Steps before this one are inspected closely.
         self._inspected_before = inspected_steps
         #: From this step on, the next step is inspected closely although nothing is wrong.

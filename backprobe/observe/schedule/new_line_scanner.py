@@ -26,6 +26,7 @@ class NewLineScanner:
     def __init__(
         self, frames: Frames, steps: StepWatch, events: Events, state: RecordingState, inspected_steps: int
     ) -> None:
+        """Start without lines; a scan is due at once."""
         self._first_runs, self._steps, self._events, self._state = FirstRuns(frames), steps, events, state
         self._inspected_steps = inspected_steps
         #: The step in which new lines were found last, and those lines.

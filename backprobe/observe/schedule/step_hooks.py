@@ -31,6 +31,11 @@ class StepHooks:
     def __init__(
         self, owner: Tracker, events: Events, before: StepFunction | None = None, after: StepFunction | None = None
     ) -> None:
+        """Prepare; ``attach`` registers the hooks.
+
+        :param owner: the tracker to which errors are attributed.
+        :param before, after: called with the optimizer before and after each step; ``None`` for neither.
+        """
         self._owner, self._events = owner, events
         self._functions = before, after
         self._handles: list[RemovableHandle] = []
@@ -38,6 +43,7 @@ class StepHooks:
         self._thread = threading.get_ident()
 
     def attach(self) -> None:
+        """Register the hooks, or resume calling the functions; the current thread counts from now on."""
         self._thread, self._is_paused = threading.get_ident(), False
         if not self._handles:
             before, after = self._functions
@@ -45,22 +51,30 @@ class StepHooks:
             self._handles += [optim.register_optimizer_step_post_hook(self._after)] if after is not None else []
 
     def pause(self) -> None:
+        """Call the functions no more until ``attach``; the hooks stay."""
         self._is_paused = True
 
     def remove(self) -> None:
+        """Remove the hooks."""
         self.pause()
         while self._handles:
             self._handles.pop().remove()
 
     def _before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Call the function before a step, outside of compilation. A hook of every optimizer."""
         if not compiling():  # Dynamo traces this function
             self._call(self._functions[0], optimizer)
 
     def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """Call the function after a step, outside of compilation. A hook of every optimizer."""
         if not compiling():
             self._call(self._functions[1], optimizer)
 
     def _call(self, function: StepFunction | None, optimizer: torch.optim.Optimizer) -> None:
+        """Call a function of the tracker with an optimizer, on the thread that attached the hooks.
+
+        Errors are counted.
+        """
         if function is None or self._is_paused or threading.get_ident() != self._thread:
             return
         try:

@@ -27,7 +27,7 @@ class StepSchedule:
 
     @classmethod
     def build(cls, settings: Settings, names: Naming, events: Events) -> StepSchedule:
-        """Make the parts."""
+        """Make the parts that plan, count and time steps, as the settings ask for."""
         policy, state = StepPolicy(settings), RecordingState()
         free = 0.0 if settings.budget is None else FREE_SECONDS
         cost = Cost(events.own, settings.inspected_steps, free, settings.budget)

@@ -31,6 +31,7 @@ class DiskSink:
     """
 
     def __init__(self, writer: Writer) -> None:
+        """Start with an empty run folder, to which `writer` writes."""
         self.writer = writer
         self.skipped = 0
         self._begin = time.perf_counter()
@@ -43,6 +44,7 @@ class DiskSink:
         self._known: set[int] = set()
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Write a backward call; leave it out if its graph is new and new graphs have taken too much time."""
         live = recorded.live
         begin = time.perf_counter()
         new = live.index not in self._known
@@ -63,10 +65,12 @@ class DiskSink:
             self._spent += time.perf_counter() - begin
 
     def measured(self, measured: Measured) -> None:
+        """Write the statistics of a step at once."""
         self.writer.measured(measured)
         self.writer.commit()  # the next steps may have no record, and a reader of the live run expects these
 
     def step(self, step: Step, session: Session) -> None:
+        """Write a step with its module calls; those of many equal steps are written only once."""
         modules = session.forward.modules
         trail, details = modules.trail, modules.details
         numbers = tuple([where.number if where is not None else 0 for where in trail[:MAX_COMPARED_CALLS]])
@@ -75,6 +79,7 @@ class DiskSink:
         self._step_written(step.index in (0, 2, 9), session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Write fast-path steps."""
         self.writer.brief_steps(steps)
         self._step_written(False, session)
 

@@ -33,24 +33,29 @@ class FanoutSink:
         self.lost: list[Unseen] = []
 
     def add(self, sink: Sink) -> None:
+        """Forward records to `sink`, too."""
         self._sinks.append(sink)
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Forward the record of a backward call."""
         for sink in list(self._sinks):
             with self._removing_on_error(sink, recorded.step):
                 sink.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
+        """Forward the record of a step."""
         for sink in list(self._sinks):
             with self._removing_on_error(sink, step.index):
                 sink.step(step, session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Forward fast-path steps, one by one to sinks that take no more at once."""
         for sink in list(self._sinks):
             with self._removing_on_error(sink, steps.first):
                 pass_brief(sink, steps, session)
 
     def measured(self, measured: Measured) -> None:
+        """Forward statistics to the sinks that take them."""
         for sink in list(self._sinks):
             take = getattr(sink, "measured", None)
             if take is not None:
@@ -59,6 +64,7 @@ class FanoutSink:
 
     @contextlib.contextmanager
     def _removing_on_error(self, sink: Sink, step: int) -> Iterator[None]:
+        """Remove `sink` if it cannot write in the block and is the run folder; other errors are raised."""
         try:
             yield
         except WRITE_ERRORS as error:
@@ -77,6 +83,7 @@ class FanoutSink:
                 self._note_lost("whole", error)
 
     def _note_lost(self, what: str, error: Exception) -> None:
+        """Note that the part `what` of the run could not be saved."""
         self.lost.append(lost(what, error))
 
 

@@ -31,6 +31,7 @@ class PluginSink:
     """
 
     def __init__(self, about: Callable[[], Mapping[str, object]], first: Sink | None = None) -> None:
+        """Load the plugins and make a sink of each; those that fail are noted."""
         self._first, self._pid = first, os.getpid()
         self._sinks: dict[str, Any] = {}
         factories, failed = load(ENTRY_POINT_GROUP)
@@ -43,18 +44,21 @@ class PluginSink:
                 self._drop(name, error)
 
     def backward(self, recorded: PendingCallRecord) -> None:
+        """Forward the record of a backward call."""
         if self._first is not None:
             self._first.backward(recorded)
         if self._sinks:
             self._each(lambda sink: sink.backward(recorded))
 
     def step(self, step: Step, session: Session) -> None:
+        """Forward the record of a step."""
         if self._first is not None:
             self._first.step(step, session)
         if self._sinks:
             self._each(lambda sink: sink.step(step, session))
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Forward fast-path steps; plugins get them one by one."""
         if self._first is not None:
             pass_brief(self._first, steps, session)
         if self._sinks:
@@ -62,6 +66,7 @@ class PluginSink:
                 self._each(lambda sink, step=step: sink.step(step, session))  # type: ignore[misc]
 
     def measured(self, measured: Measured) -> None:
+        """Forward statistics to the sinks that take them."""
         if self._first is not None and hasattr(self._first, "measured"):
             self._first.measured(measured)
         if self._sinks:
@@ -74,6 +79,7 @@ class PluginSink:
         trace.note_unseen(self._failed)
 
     def _each(self, call: Callable[[Any], object]) -> None:
+        """Call `call` with the sink of each plugin; drop a plugin that fails."""
         for name, sink in list(self._sinks.items()):
             try:
                 call(sink)
@@ -81,6 +87,7 @@ class PluginSink:
                 self._drop(name, error)
 
     def _drop(self, name: str, error: BaseException) -> None:
+        """Forward nothing to a plugin any more, and note its error."""
         self._sinks.pop(name, None)
         self._failed.append(failure(name, ENTRY_POINT_GROUP, error))
 
@@ -100,6 +107,7 @@ def about(level: str, started: float) -> dict[str, object]:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package, or ``unknown``."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # on the path, and not installed

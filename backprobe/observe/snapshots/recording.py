@@ -35,6 +35,7 @@ class Recording:
     """
 
     def __init__(self, model: nn.Module | None = None, *, limit: int = 2_000_000) -> None:
+        """Check the arguments and prepare; the block that is entered is recorded."""
         if model is not None and not isinstance(model, nn.Module):
             raise BackprobeError(f"model is a {type(model).__name__}; give recording() a torch.nn.Module, or nothing")
         if limit < 1000:
@@ -68,6 +69,10 @@ class Recording:
         return self.recorder.log
 
     def __enter__(self) -> Recording:
+        """Begin to record the ops and module calls of this thread.
+
+        :raises BackprobeError: the recording has been entered before.
+        """
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
         self.first = self.calls_from = private.next_sequence_nr()
@@ -84,6 +89,7 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Stop recording, and note where the recorded nodes end."""
         self._on = False
         self._dynamo.detach()
         self.recorder.return_to_stack()

@@ -23,6 +23,7 @@ class TensorNames:
     """
 
     def __init__(self, model: nn.Module | Mapping[str, nn.Module] | None, watch: ModuleWatch | None) -> None:
+        """Read the names and storages of all parameters and buffers."""
         self._names: dict[int, list[str]] = {}
         self._held: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay valid
         #: Storage -> (name, whether it belongs to a buffer).
@@ -36,6 +37,10 @@ class TensorNames:
 
     @staticmethod
     def _models(model: object, watch: ModuleWatch | None) -> list[tuple[str, nn.Module]]:
+        """Return the models to read, each with the label to put before its names.
+
+        :raises BackprobeError: `model` is no module, nor a dict of modules.
+        """
         if isinstance(model, nn.Module):
             return [("", model)]
         if isinstance(model, Mapping):
@@ -50,6 +55,7 @@ class TensorNames:
         return [(watch.full_name(root, ""), module) for root, module in watch.models()] if watch is not None else []
 
     def _add(self, label: str, module: nn.Module) -> None:
+        """Add the parameters and buffers of a module, under all names that they have."""
         every = [(True, *pair) for pair in module.named_buffers(remove_duplicate=False)]
         every += [(False, *pair) for pair in module.named_parameters(remove_duplicate=False)]
         for buffer, path, tensor in every:

@@ -21,6 +21,7 @@ class Losses:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, step: Step) -> None:
+        """Add the loss of a step, if it is known."""
         if step.loss is not None and len(self._pending_losses) < MAX_LOSSES:
             self._pending_losses.append(step.loss)
 

@@ -42,6 +42,7 @@ class WaitingOutputs:
 
     @property
     def is_full(self) -> bool:
+        """Whether as many outputs wait as may."""
         return len(self._waiting) >= MAX_WAITING_OUTPUTS
 
     def release(self) -> Iterable[tuple[list[str], list[torch.Tensor]]]:
@@ -64,6 +65,7 @@ class WaitingOutputs:
         return by_dtype.values()
 
     def clear(self) -> None:
+        """Forget the waiting outputs."""
         self._waiting.clear()
 
 
@@ -73,6 +75,7 @@ class Outputs:
     __slots__ = ("bounds", "maxima", "names", "norms", "sizes", "units")
 
     def __init__(self) -> None:
+        """Start without outputs."""
         #: Per output: name, number of elements, norm, and the tensors that give the largest absolute value.
         self.names: list[str] = []
         self.sizes: list[int] = []
@@ -96,10 +99,14 @@ class Outputs:
         self.sizes += [output.numel() for output in outputs]
 
     def add_relu_maxima(self, name: str, maxima: object) -> None:
+        """Add the largest value of each unit of a relu of the module `name`: a unit whose value is zero is dead."""
         self.maxima.append(maxima)
         self.units.append(name)
 
     def add_quantities(self, dtype: torch.dtype, numbers: Numbers) -> None:
+        """Add what was measured of the outputs, in `dtype`, to the numbers of the step: RMS, maximum, headroom, dead
+        units.
+        """
         bounds = list(zip(*self.bounds, strict=True))
         if self.names:
             roots = [math.sqrt(size) for size in self.sizes]

@@ -23,6 +23,9 @@ class AccumulationNamesTracker(Tracker):
         self._frames = context.frames
 
     def records(self) -> tuple[AccumulationNames, ...]:
+        """Return the names that the source gives as the number of accumulated batches, if such a library is
+        imported.
+        """
         if not any(name in sys.modules for name in LIBRARIES):
             return ()
         names = names_given_to(self._frames, KEYWORDS)[:MAX_NAMES]

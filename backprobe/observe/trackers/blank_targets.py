@@ -28,6 +28,7 @@ class BlankTargetTracker(Tracker):
         self._blank, self._count, self._targets = -1, 0, 0
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Read the targets of each ``ctc_loss`` in a graph, in the first calls."""
         graph = running.graph
         if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
@@ -38,6 +39,7 @@ class BlankTargetTracker(Tracker):
                     self._read(graph.nodes[i])
 
     def _read(self, node: object) -> None:
+        """Count how many targets of a ``ctc_loss`` node are its blank; the padding of rows does not count."""
         targets, lengths, blank = ctc_targets(node)
         if targets is None or not targets.is_cpu or private.is_unsafe_to_read(targets) or targets.numel() > MAX_TARGETS:
             return
@@ -51,5 +53,6 @@ class BlankTargetTracker(Tracker):
         self._count, self._targets = self._count + count, self._targets + targets.numel()
 
     def records(self) -> Iterator[BlankTargets]:
+        """Yield a record if any target was the blank."""
         if self._count:
             yield BlankTargets(self._blank, self._count, self._targets, self._calls, self._step)

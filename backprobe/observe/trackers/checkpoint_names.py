@@ -25,6 +25,7 @@ class CheckpointNameTracker(Tracker):
     """Tracker that compares the names of a state dict with those of the model that the script loads it into."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without loads; they are listened to while the session observes."""
         self._context, self._frames = context, context.frames
         #: By line and class of the model. The line is filled in at the end.
         self._found: dict[tuple[CodeLocation, str], NothingLoaded] = {}
@@ -32,10 +33,12 @@ class CheckpointNameTracker(Tracker):
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:
+        """Start listening to loads of state dicts, and remember the thread: only its loads are compared."""
         self._thread = threading.get_ident()
         state_dicts.listen(self)
 
     def observing_pauses(self) -> None:
+        """Stop listening to loads of state dicts."""
         state_dicts.unlisten(self)
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
@@ -45,6 +48,7 @@ class CheckpointNameTracker(Tracker):
         """Nothing to note."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
+        """Compare the names of a state dict that is loaded with ``strict=False``. Errors do not reach the script."""
         if strict or not isinstance(state, dict) or threading.get_ident() != self._thread or private.tracing():
             return
         try:
@@ -57,6 +61,9 @@ class CheckpointNameTracker(Tracker):
             self._context.events.fault(self, error)
 
     def _compare(self, module: nn.Module, state: dict[str, object], spot: CodeLocation) -> None:
+        """Note a load if none of the names of the state dict is one of the module's, with the prefix that may explain
+        it.
+        """
         given = [name for name, value in state.items() if isinstance(value, torch.Tensor)]
         tensors = (nn.Module.named_parameters, nn.Module.named_buffers)
         own = [name for named in tensors for name, _ in named(module, remove_duplicate=False)]
@@ -82,6 +89,7 @@ class CheckpointNameTracker(Tracker):
             )
 
     def records(self) -> Iterable[NothingLoaded]:
+        """Return a record for each line that loads nothing."""
         return [replace(one, loaded=self._frames.site(spot)) for (spot, _), one in self._found.items()]
 
 

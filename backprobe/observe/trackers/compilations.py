@@ -36,6 +36,7 @@ class _Region:
     limit: bool = False
 
     def record(self) -> CompiledRegion:
+        """Return the record of the region."""
         lists = {"recompiled": tuple(self.recompiled), "breaks": tuple(self.breaks)}
         return CompiledRegion(**{**vars(self), **lists})
 
@@ -44,6 +45,7 @@ class CompilationTracker(Tracker):
     """Tracker that makes one record for each function that Dynamo compiles separately."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without regions."""
         self._context, self._frames = context, context.names.frames
         self._reader = private.Compilations()
         self._regions: dict[_Key, _Region] = {}
@@ -53,12 +55,14 @@ class CompilationTracker(Tracker):
         self._ended = False
 
     def observing_begins(self) -> None:
+        """Read the compilations that were made before, of which only the names are needed."""
         compilations, _ = self._reader.new()  # of before; torch does not repeat their functions' names
         for one in compilations:
             if one.function:
                 self._first_compilations.setdefault(one.frame, one)
 
     def step_ended(self, step: Step) -> None:
+        """Read what was compiled in the step."""
         self._read_compilations(step.index)
 
     def ended(self) -> None:
@@ -67,16 +71,19 @@ class CompilationTracker(Tracker):
         self._ended = True
 
     def records(self) -> tuple[CompiledRegion, ...]:
+        """Return a record of each function that was compiled."""
         self._read_compilations(self._context.steps.index)
         return tuple(region.record() for region in self._regions.values())
 
     def unseen(self) -> tuple[Unseen, ...]:
+        """Return how many compilations torch had dropped before they were read."""
         if not self._reader.lost:
             return ()
         note = "torch keeps the last 64 only, and there were more between two looks"
         return (Unseen("times that more was compiled than is known", self._reader.lost, note, hides=False),)
 
     def _read_compilations(self, step: int) -> None:
+        """Read the compilations and graph breaks since the last time, and add them to their regions as of `step`."""
         if self._ended:
             return
         compilations, breaks = self._reader.new()
@@ -107,11 +114,15 @@ class CompilationTracker(Tracker):
         return region
 
     def _name(self, region: _Region, one: private.Compilation) -> None:
+        """Set the name and the line of a region from its compilation."""
         region.function, region.after = one.function, one.after
         if one.file:
             region.site = site_at(one.file, one.line, one.function)
 
     def _add(self, region: _Region, one: private.Compilation, step: int) -> None:
+        """Add a compilation to its region: its time, and whether it is a backward, a recompilation, a failure or a
+        graph.
+        """
         region.seconds += one.seconds
         region.cached += one.cached
         if not one.forward:

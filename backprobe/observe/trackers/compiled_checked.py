@@ -20,9 +20,11 @@ class CompiledRegionCheck(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether the check was requested by ``--check compiled``."""
         return "compiled" in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without regions."""
         self._context = context
         #: By name of a region: its first call and the step.
         self._first_calls: dict[str, tuple[Any, int]] = {}
@@ -32,12 +34,14 @@ class CompiledRegionCheck(Tracker):
         self._unchecked: Counter[str] = Counter()
 
     def region_called(self, call: Any) -> None:
+        """Keep the first call of a region, for at most ``MAX_CHECKED_REGIONS`` regions."""
         if len(self._first_calls) < MAX_CHECKED_REGIONS:
             self._first_calls.setdefault(call.region.name, (call, self._context.steps.index))
         elif call.region.name not in self._first_calls:
             self._regions_over_limit.add(call.region.name)
 
     def ended(self) -> None:
+        """Check the kept calls, and count the regions that cannot be checked."""
         self._unchecked[f"was called after {MAX_CHECKED_REGIONS} others"] += len(self._regions_over_limit)
         for name in list(self._first_calls):
             call, step = self._first_calls.pop(name)
@@ -51,6 +55,7 @@ class CompiledRegionCheck(Tracker):
                 self._context.events.fault(self, error)
 
     def _check(self, call: Any, step: int) -> None:
+        """Run the operations of a region again, and record it if the compiled code had returned other values."""
         try:
             with private.disable_function_modes(), private.hide_ops():
                 wrong = private.wrong_region(call)
@@ -61,6 +66,7 @@ class CompiledRegionCheck(Tracker):
             self._found.append(self._record(call, wrong, step))
 
     def _record(self, call: Any, wrong: Any, step: int) -> CompiledWrong:
+        """Return the record of a wrong region: the operation that is wrong, its line and how far it is off."""
         frames, region = self._context.names.frames, call.region
         node = wrong.node
         lines = [frames.site_in(n.meta.get("stack_trace") or "") for n in region.graph.nodes]
@@ -80,9 +86,11 @@ class CompiledRegionCheck(Tracker):
         )
 
     def records(self) -> tuple[CompiledWrong, ...]:
+        """Return the records of wrong regions."""
         return tuple(self._found)
 
     def unseen(self) -> tuple[Unseen, ...]:
+        """Return how many regions were not checked, by reason."""
         return tuple(
             Unseen("compiled regions that were not checked", count, f"each {why}")
             for why, count in self._unchecked.items()

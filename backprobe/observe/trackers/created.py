@@ -22,6 +22,7 @@ class CreatedGraphs(Tracker):
         self._reached: dict[Any, list[LeafTensor]] = {}
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Note the leaves that a ``backward(create_graph=True)`` reaches, for the first call of each line."""
         if not running.creates_graph:
             return
         if running.kind != "autograd.grad" and len(self._reached) < 100:

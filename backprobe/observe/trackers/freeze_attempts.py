@@ -40,6 +40,9 @@ class FreezeAttemptTracker(Tracker):
         self._found: dict[tuple[str, str], FreezeAttempt] = {}
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Search all models for such attributes when an optimizer is about to step, in steps that are a power of
+        two.
+        """
         step = self._context.steps.index
         if step & (step - 1) or len(self._found) >= MAX_ATTEMPTS:
             return
@@ -49,6 +52,10 @@ class FreezeAttemptTracker(Tracker):
                 self._search(root, model, held)
 
     def _search(self, root: RootModule, model: nn.Module, held: set[int]) -> None:
+        """Search the modules and parameters of a model for such attributes.
+
+        `held`: ids of the optimizer's parameters.
+        """
         for module in islice(model.modules(), MAX_MODULES):
             path = root.path_of(module)
             kind: type = type(module)
@@ -64,13 +71,16 @@ class FreezeAttemptTracker(Tracker):
                         self._note(self._context.modules.full_name(root, _joined(path, name)), "", attribute, [""])
 
     def _note(self, owner: str, class_name: str, attribute: str, trained: list[str]) -> None:
-        """:param trained: the names inside `owner` of the parameters that are trained."""
+        """Note an attribute that was meant to freeze, if the parameters `trained` (names inside `owner`) are
+        trained.
+        """
         if trained:
             names = tuple(_joined(owner, name) for name in trained)
             found = FreezeAttempt(owner, class_name, attribute, names, self._context.steps.index)
             self._found.setdefault((owner, attribute), found)
 
     def records(self) -> Iterator[FreezeAttempt]:
+        """Yield a record of each such attribute, with the lines of the source that set it."""
         for one in self._found.values():
             lines = tuple(attribute_disabled(self._context.frames, one.attribute, one.owner.rpartition(".")[2]))
             if lines:  # or else a library has an attribute of that name
@@ -78,6 +88,7 @@ class FreezeAttemptTracker(Tracker):
 
 
 def _joined(*parts: str) -> str:
+    """Return the parts of a name that are not empty, joined by dots."""
     return ".".join(part for part in parts if part)
 
 

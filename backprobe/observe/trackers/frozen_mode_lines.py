@@ -69,6 +69,10 @@ def judge(followed: list[Part], context: TrackerContext) -> tuple[FrozenInTraini
 def _record(
     context: TrackerContext, parts: list[Part], evaluated: tuple[Site, ...], trains: list[Site]
 ) -> FrozenInTraining:
+    """Return the record of frozen parts that belong together, about the first of them.
+
+    :param evaluated: the calls that put it in evaluation mode; `trains`: those that put it in training mode.
+    """
     part, frames = parts[0], context.frames
     return FrozenInTraining(
         _name(context, part),
@@ -90,6 +94,7 @@ def _record(
 
 
 def _name(context: TrackerContext, part: Part) -> str:
+    """Return the full name of a part, or the label of its outermost module."""
     return context.modules.full_name(part.root, part.path) or part.root.label
 
 
@@ -115,7 +120,7 @@ def _number(value: torch.Tensor | float) -> float:
 
 
 def _names(call: Site, name: str, method: str) -> bool:
-    """Return whether a line calls a method of something called `name`."""
+    """Return whether the text of a call's line calls `method` of something called `name`."""
     return re.search(rf"\b{re.escape(name)}\.{method}\(", call.text) is not None
 
 

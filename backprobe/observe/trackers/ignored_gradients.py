@@ -33,6 +33,7 @@ class IgnoredGradientTracker(Tracker):
     """Tracker of custom functions that ignore their gradients: Note [Gradients that are never read]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without functions."""
         self._context, self._names, self._frames = context, context.names, context.frames
         self._handles = NodeHooks()
         #: Class of a function -> the code of its backward if that never reads its gradients.
@@ -42,6 +43,9 @@ class IgnoredGradientTracker(Tracker):
         self._found: dict[CodeType, IgnoredGradient] = {}
 
     def backward_attaching(self, running: ActiveBackward) -> None:
+        """Register hooks after the nodes of custom functions whose backward never reads its gradients, in their first
+        calls.
+        """
         if running.kind == "autograd.grad" or running.inside is not None or len(self._found) >= MAX_RECORDS:
             return
         graph, known = running.graph, self._layouts.get(running.live)
@@ -57,9 +61,11 @@ class IgnoredGradientTracker(Tracker):
             self._handles.put([(graph.nodes[at].register_hook, hook)])
 
     def backward_detaching(self, running: ActiveBackward) -> None:
+        """Remove our hooks."""
         self._handles.remove()
 
     def observing_pauses(self) -> None:
+        """Remove our hooks."""
         self._handles.remove()
 
     def _code(self, node: Any) -> CodeType | None:
@@ -96,6 +102,7 @@ class IgnoredGradientTracker(Tracker):
         )
 
     def records(self) -> tuple[IgnoredGradient, ...]:
+        """Return a record of each function that ignores gradients other than one."""
         return tuple(self._found.values())
 
 

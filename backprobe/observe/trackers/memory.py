@@ -22,6 +22,7 @@ class Memory(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether the check was requested by ``--check memory``."""
         return "memory" in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
@@ -30,6 +31,7 @@ class Memory(Tracker):
         self._most: tuple[Reading, int, int] | None = None
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Measure what the graph of one of the first calls has saved and who holds it; keep the largest measurement."""
         if self._looked >= READ_GRAPHS:
             return
         self._looked += 1
@@ -41,6 +43,7 @@ class Memory(Tracker):
             self._most = reading, running.step, running.index
 
     def records(self) -> tuple[SavedBytes | SavedMemory, ...]:
+        """Return the measurement of the largest graph, in rows and as a whole."""
         if self._most is None:
             return ()
         reading, step, index = self._most

@@ -28,6 +28,7 @@ class NoGradientTracker(Tracker):
         self._found: dict[object, NoGradient] = {}
 
     def nonleaf_grad_read(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Record a line of the user's that reads ``.grad`` of a non-leaf tensor which does not retain it."""
         frames = self._names.frames
         if tensor.retains_grad or not frames.is_user(frame.f_code):
             return
@@ -42,6 +43,7 @@ class NoGradientTracker(Tracker):
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
     def op_raised(self, text: str, frame: FrameType, args: object) -> None:
+        """Record an op that failed on a tensor of inference mode, with the line that turned this mode on."""
         if INFERENCE in text and len(self._found) < MAX_PLACES:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))
@@ -49,4 +51,5 @@ class NoGradientTracker(Tracker):
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
     def records(self) -> tuple[NoGradient, ...]:
+        """Return the places without a gradient."""
         return tuple(self._found.values())

@@ -41,6 +41,7 @@ class NodeLog(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
+        """Return whether a log of nodes was requested."""
         return bool(settings.log)
 
     def __init__(self, context: TrackerContext) -> None:
@@ -49,6 +50,7 @@ class NodeLog(Tracker):
         self.failed: OSError | None = None
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Write a recorded call to the log, unless a write has failed before."""
         nodes = running.graph.nodes
         if self.failed is not None:
             return
@@ -69,6 +71,7 @@ class NodeLog(Tracker):
 
 
 def _shape(node: torch.autograd.graph.Node, number: int) -> tuple[int, ...] | None:
+    """Return the shape of the gradient of output `number` of a node; ``None`` if the node has no such output."""
     metas = node._input_metadata
     return shape_of(metas[number]) if number < len(metas) else None
 
@@ -94,6 +97,7 @@ def lines(call: BackwardCall, shape: Shape = lambda i, k: None) -> Iterator[str]
 
 
 def _node(run: NodeRun, shape: Shape) -> str:
+    """Return the line for a node that ran: name, incoming and outgoing gradients, and time."""
     node = run.node
     incoming = [_gradient(g, shape(node.index, k)) for k, g in enumerate(run.grad_outputs)]
     outgoing = [
@@ -110,6 +114,7 @@ def _node(run: NodeRun, shape: Shape) -> str:
 
 
 def _named(run: NodeRun) -> str:
+    """Return the number, name, parameter, module and line of a node that ran, as text."""
     node = run.node
     name = node.name.rpartition("::")[2]
     of = f" of {plain(node.parameter)}" if node.parameter else ""
@@ -118,10 +123,15 @@ def _named(run: NodeRun) -> str:
 
 
 def _at(site: Site | None) -> str:
+    """Return " at file:line", or nothing if the line is not known."""
     return f" at {plain(at_line(os.path.basename(lasting(site.file)), site.line))}" if site is not None else ""
 
 
 def _gradient(grad: GradStat | None, shape: tuple[int, ...] | None) -> str:
+    """Return a gradient as text: shape, dtype, norm and bad values.
+
+    :param shape: the shape to write if the record has none.
+    """
     if grad is None:
         return "none"
     what = _tensor(grad.shape if grad.shape is not None else shape, grad.dtype)
@@ -130,11 +140,13 @@ def _gradient(grad: GradStat | None, shape: tuple[int, ...] | None) -> str:
 
 
 def _tensor(shape: tuple[int, ...] | None, dtype: str | None) -> str:
+    """Return a shape and a dtype as text, such as ``3x4 float16``; float32 is left out."""
     sizes = "?" if shape is None else "x".join(map(str, shape)) or "scalar"
     return sizes + ("" if dtype in (None, "float32") else f" {dtype}")
 
 
 def _time(seconds: float) -> str:
+    """Return seconds as text, in a fitting unit."""
     return (
         f"{seconds * 1e6:.1f} us"
         if seconds < 1e-3

@@ -57,6 +57,7 @@ class PaddingRowTracker(Tracker):
         self._calls = 0
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Read the ids of all embedding lookups in a graph, in the first calls."""
         graph = running.graph
         if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
@@ -67,6 +68,7 @@ class PaddingRowTracker(Tracker):
                     self._read(graph, i)
 
     def _read(self, graph: LiveGraph, i: int) -> None:
+        """Count how many ids of the lookup at node `i` are its padding row."""
         node, edges = graph.nodes[i], graph.plan.edges(i)
         leaf = getattr(graph.nodes[edges[0][0]], "variable", None) if edges and edges[0] else None
         row, ids = embedding_lookup(node)
@@ -87,6 +89,7 @@ class PaddingRowTracker(Tracker):
         table.ids, table.padded = table.ids + ids.numel(), table.padded + padded
 
     def records(self) -> tuple[PaddingRowUsed, ...]:
+        """Return a record for each padding row that is looked up as a single id in several calls."""
         found = [one for one in self._tables.values() if one.hits >= MIN_CALLS and not one.sequences]
         groups: dict[int, list[_Table]] = {}
         for one in found:
@@ -104,6 +107,7 @@ class PaddingRowTracker(Tracker):
         )
 
     def _name(self, table: _Table) -> str:
+        """Return the name of a table; if its weight is gone, the name that it had."""
         leaf = table.ref()
         return self._context.names.of(leaf) if leaf is not None else table.name
 

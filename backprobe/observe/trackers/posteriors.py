@@ -64,6 +64,7 @@ class PosteriorTracker(Tracker):
     """Tracker of the divergence between posterior and prior: Note [Posteriors]."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without lines."""
         self._context, self._names = context, context.names
         self._lines: dict[CodeLocation | None, _Line] = {}
         #: Calls of each line whose loss had no divergence.
@@ -71,6 +72,9 @@ class PosteriorTracker(Tracker):
         self._calls = 0
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        """Measure the divergence in the loss of an outermost call, in the first calls of its line and some later
+        ones.
+        """
         graph, line = running.graph, self._lines.get(running.spot)
         if (
             running.inside is not None
@@ -88,6 +92,9 @@ class PosteriorTracker(Tracker):
             self._look(running, line)
 
     def _look(self, running: ActiveBackward, line: _Line | None) -> None:
+        """Measure the mean divergence of a sample, if the loss of the call has one; `line`: the state of its line, if
+        known.
+        """
         terms = terms_of(running.starts[0])
         found = normal_divergence(terms)
         if found is None or private.is_unsafe_to_read(found.means) or found.means.numel() > MAX_ELEMENTS:
@@ -116,9 +123,11 @@ class PosteriorTracker(Tracker):
             line.compared = node.site
 
     def _node(self, running: ActiveBackward, term: Term) -> Node:
+        """Return the record of the node that made a term of the loss."""
         return running.live.layout(self._names).nodes[running.graph.nodes.index(term.node)]
 
     def records(self) -> Iterator[CollapsedPosterior]:
+        """Yield a record of each line whose last measured divergences are all almost zero."""
         for spot, line in self._lines.items():
             steps = [step for step, _ in line.looks]
             if len(steps) < LAST_LOOKS or steps[-1] - line.first < MIN_STEPS:

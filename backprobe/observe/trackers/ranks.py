@@ -38,6 +38,7 @@ class Ranks(Tracker):
             context.waiting.rank = rank()
 
     def step_ended(self, step: Step) -> None:
+        """Tell the watcher of waits that a step is over."""
         waiting = self._context.waiting
         if waiting is not None:
             waiting.step = lambda: self._context.steps.index
@@ -50,10 +51,12 @@ class Ranks(Tracker):
             self._context.waiting.note_callers(sys._getframe(1))
 
     def ended(self) -> None:
+        """Stop the watcher of waits."""
         if self._context.waiting is not None:
             self._context.waiting.stop()
 
     def records(self) -> tuple[RankSeen, ...]:
+        """Return the state of this process as a rank, if waits were watched."""
         waiting, error = self._context.waiting, self._context.raised
         if waiting is None:
             return ()

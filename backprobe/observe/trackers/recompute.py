@@ -34,6 +34,7 @@ class Recompute(Tracker):
     """Tracker that compares version counters of a module's buffers before and after its calls during a backward."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without modules."""
         self._modules, self._frames = context.modules, context.frames
         #: The line of the checkpoint around each module's first call.
         self._regions: IdentityMap[CodeLocation] = IdentityMap()
@@ -42,12 +43,16 @@ class Recompute(Tracker):
         self._found: dict[int, _ChangedBuffers] = {}
 
     def stateful_module_called(self, module: nn.Module) -> None:
+        """Note the version counters of a module's buffers when it is called in a recomputation; in a forward, its
+        checkpoint.
+        """
         if self._modules.in_backward:
             self._before.append((module, {n: b._version for n, b in module._buffers.items() if b is not None}))
         elif module.training and (self._modules.inspecting or self._new_here(module)):
             self._in_forward(module)
 
     def _new_here(self, module: nn.Module) -> bool:
+        """Return whether a module is called in a checkpoint and was not seen in one before."""
         return module not in self._regions and private.checkpoint_mark() is not None
 
     def _in_forward(self, module: nn.Module) -> None:
@@ -64,6 +69,7 @@ class Recompute(Tracker):
             frame = frame.f_back
 
     def stateful_module_returned(self, module: nn.Module, where: ModuleCallRef) -> None:
+        """Note which buffers of a module a recomputation has changed."""
         if not self._before or self._before[-1][0] is not module:
             return
         before = self._before.pop()[1]
@@ -76,6 +82,7 @@ class Recompute(Tracker):
                 self._found[id(ref)] = _ChangedBuffers(ref, where, changed, self._regions.get(module))
 
     def records(self) -> tuple[Recomputed, ...]:
+        """Return the modules whose buffers change twice, one record for each line that calls a checkpoint."""
         by_line: dict[CodeLocation | None, list[_ChangedBuffers]] = {}
         for changed in self._found.values():
             by_line.setdefault(changed.region, []).append(changed)

@@ -67,12 +67,15 @@ class RefusedOpsTracker(Tracker):
         self._known: tuple[BaseException, RefusedOp | NoGradient | None] | None = None
 
     def op_raised(self, text: str, frame: FrameType, args: Any) -> None:
+        """Note the line that made the tensor of an op which autograd refused, in a recorded step."""
         if reason_of(text) in ("split", "custom view", "flag"):
             made = [line for value in args[:1] if (line := self._made(value)) is not None]
             self._last = text, made[0] if made else None
 
     def _made(self, value: object) -> Site | None:
-        """Return the observed line that made a tensor, or the views that it is one of."""
+        """Return the observed line that made a tensor, or the op that returned it as one of several views; ``None`` if
+        unknown.
+        """
         try:
             node = value.grad_fn if isinstance(value, torch.Tensor) else None
         except RuntimeError:  # autograd refuses to make the node of this view
@@ -86,6 +89,7 @@ class RefusedOpsTracker(Tracker):
         return self._context.recorder.made_by_node(node) if node is not None else None
 
     def records(self) -> tuple[RefusedOp | NoGradient, ...]:
+        """Return the record of the error that ended the script, if autograd raised it in the forward."""
         error = self._context.raised
         if error is None:
             return ()
@@ -96,6 +100,9 @@ class RefusedOpsTracker(Tracker):
         return () if found is None else (found,)
 
     def _record(self, error: BaseException) -> RefusedOp | NoGradient | None:
+        """Return the record of the first error in the chain of `error` that autograd raised; ``None`` if there is
+        none.
+        """
         for one in chain(error):
             text = str(one) if isinstance(one, RuntimeError) else ""
             reason = reason_of(text)
@@ -140,7 +147,7 @@ class RefusedOpsTracker(Tracker):
         return made_at(lines), False
 
     def _module(self, running: list[tuple[Site, FrameType]]) -> str:
-        """Return the name of the innermost module whose method was running."""
+        """Return the name of the innermost module whose method was running; empty if there is none."""
         modules = self._names.modules
         for _, frame in reversed(running):
             owner = variables(frame).get("self")

@@ -38,6 +38,7 @@ class RepeatedModules(Tracker):
         self._found: dict[tuple[str, str], RepeatedModule] = {}
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Search all models for repeated modules that the optimizer trains, in steps that are a power of two."""
         step = self._context.steps.index
         if step & (step - 1) or len(self._found) >= MAX_REPEATED:
             return
@@ -47,6 +48,10 @@ class RepeatedModules(Tracker):
                 self._search(root, model, held)
 
     def _search(self, root: RootModule, model: nn.Module, held: set[int]) -> None:
+        """Search the containers in a model, and lists and dicts in attributes of its modules.
+
+        :param held: the ids of the parameters that the optimizer holds.
+        """
         modules = list(islice(model.modules(), MAX_MODULES))
         parents = {id(child): (one, name) for one in reversed(modules) for name, child in one._modules.items()}
         for module in modules:
@@ -102,6 +107,7 @@ class RepeatedModules(Tracker):
             self._found.setdefault((name, found.module), found)
 
     def records(self) -> Iterator[RepeatedModule]:
+        """Yield a record of each repeated module, with the lines that repeat it, unless one of these is meant."""
         for one in self._found.values():
             lines = repetitions(self._context.frames, one.attribute, one.owners, one.module, one.count)
             if lines and not any(line.meant for line in lines):

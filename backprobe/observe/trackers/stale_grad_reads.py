@@ -28,6 +28,7 @@ class StaleGradReadTracker(Tracker):
     """Tracker of early reads of ``.grad``, by the line that reads."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without reads."""
         self._context, self._frames = context, context.frames
         #: The leaves of the running outermost call, by id: ``.grad`` when the call began, as a reference and a version
         #: counter; ``None`` and 0 without a gradient.
@@ -53,12 +54,16 @@ class StaleGradReadTracker(Tracker):
                     running.entered.add(i)
 
     def backward_detaching(self, running: ActiveBackward) -> None:
+        """Forget the gradients at the start of an outermost call, and remove our hooks."""
         if running.inside is None:
             self._grads_at_start = {}
             while self._handles:
                 self._handles.pop().remove()
 
     def leaf_grad_read(self, tensor: torch.Tensor, value: object, frame: FrameType | None) -> None:
+        """Record a hook that reads ``.grad`` of a leaf during a call, if it still is what it was when the call
+        began.
+        """
         before = self._grads_at_start.get(id(tensor))
         if before is None or not _is_same(before, _state(value)) or len(self._found) >= 20:
             return
@@ -77,14 +82,17 @@ class StaleGradReadTracker(Tracker):
         self._found[site] = StaleRead(context.names.of(tensor), on, site, where, value is None, context.steps.index)
 
     def records(self) -> tuple[StaleRead, ...]:
+        """Return a record of each line that reads too early."""
         return tuple(self._found.values())
 
 
 def _state(grad: Any) -> tuple[weakref.ref[torch.Tensor] | None, int]:
+    """Return a reference to a gradient and its version counter; (``None``, 0) without one."""
     return (None, 0) if grad is None else (private.tensor_ref(grad), grad._version)
 
 
 def _is_same(
     one: tuple[weakref.ref[torch.Tensor] | None, int], other: tuple[weakref.ref[torch.Tensor] | None, int]
 ) -> bool:
+    """Return whether two such states are of the same, unchanged gradient."""
     return one[0] is other[0] and one[1] == other[1]

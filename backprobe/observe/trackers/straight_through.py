@@ -41,6 +41,7 @@ class StraightThroughTracker(Tracker):
     """Tracker of losses of straight-through steps, in closely inspected steps."""
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without steps."""
         self._context, self._frames = context, context.frames
         #: By the line of the loss: the line of the step, and the first step of the run.
         self._found: dict[CodeLocation | None, tuple[CodeLocation | None, int]] = {}
@@ -50,16 +51,20 @@ class StraightThroughTracker(Tracker):
         self._results: FollowedTensors[_Step] = FollowedTensors()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget the tensors of the last step."""
         self._forget()
 
     def observing_pauses(self) -> None:
+        """Forget the tensors of the running step."""
         self._forget()
 
     def _forget(self) -> None:
+        """Forget all followed tensors."""
         for followed in (self._differences, self._detached, self._results):
             followed.clear()
 
     def op_inspected(self, op: Op) -> None:
+        """Follow the ops of a straight-through step, and check what its result is compared with."""
         if type(op.out) is not _Tensor or op.optimizing or private.in_transform():
             return
         name, tensors = canonical(op_name(op.func)), [t for t in op.args if isinstance(t, _Tensor)]
@@ -94,5 +99,6 @@ class StraightThroughTracker(Tracker):
                 self._found.setdefault(spot, (step.spot, self._context.steps.index))
 
     def records(self) -> Iterator[StraightThroughLoss]:
+        """Yield a record of each loss that compares a straight-through result with the step's input."""
         for spot, (made, step) in self._found.items():
             yield StraightThroughLoss(self._frames.site(spot), self._frames.site(made), step)

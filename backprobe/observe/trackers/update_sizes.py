@@ -33,6 +33,7 @@ class _Sizes:
     last: deque[float] = field(default_factory=lambda: deque(maxlen=COMPARED))
 
     def add(self, ratio: float, step: int) -> None:
+        """Add a tiny update in `step`; `ratio`: its norm divided by that of the parameter."""
         self.count, self.until = self.count + 1, step
         self.largest = max(self.largest, ratio)
         self.last.append(ratio)
@@ -53,6 +54,7 @@ class UpdateSizeTracker(Tracker):
         self._moved: set[str] = set()
 
     def step_ended(self, step: Step) -> None:
+        """Count the parameters whose update in the step was tiny; one with a larger update starts anew."""
         tiny, moved = self._tiny, self._moved
         for p in step.parameters:
             if not p.weight or not p.grad or p.update is None:
@@ -69,6 +71,7 @@ class UpdateSizeTracker(Tracker):
                 moved.add(p.name)
 
     def records(self) -> Iterator[TinyUpdates]:
+        """Yield a record of each parameter whose updates are tiny to the end."""
         for name, sizes in self._tiny.items():
             first, last = max(sizes.first), max(sizes.last)
             yield TinyUpdates(name, sizes.count, sizes.largest, first, last, sizes.since, sizes.until)

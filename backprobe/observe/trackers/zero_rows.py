@@ -58,6 +58,7 @@ class ZeroRowTracker(Tracker):
     """
 
     def __init__(self, context: TrackerContext) -> None:
+        """Start without weights."""
         self._context = context
         self._weights: dict[int, _Weight] = {}
         #: Leaves that are no weights of such layers.
@@ -66,6 +67,7 @@ class ZeroRowTracker(Tracker):
         self._window, self._looked = 0, -1
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Look at the gradients of all weights after an outermost recorded call that went well, if a look is due."""
         step = self._context.steps.index
         if running.inside is not None or running.kind == "autograd.grad" or not self._is_due(step):
             return
@@ -91,6 +93,9 @@ class ZeroRowTracker(Tracker):
         return True
 
     def _weight(self, leaf: torch.Tensor) -> _Weight | None:
+        """Return the state of a leaf that is the weight of such a layer, made if it is new; ``None`` for other
+        leaves.
+        """
         known = self._weights.get(id(leaf))
         if known is not None and known.ref() is leaf:
             return known
@@ -109,6 +114,7 @@ class ZeroRowTracker(Tracker):
         return made
 
     def _check_rows(self, one: _Weight, leaf: torch.Tensor, step: int, spot: CodeLocation | None) -> None:
+        """Count, for each row of a weight, at how many looks in a row its gradient was zero."""
         grad = leaf.grad
         if not (grad.is_cpu and private.is_readable(grad)) or len(grad) != len(one.zeros) or leaf._backward_hooks:
             return
@@ -124,6 +130,7 @@ class ZeroRowTracker(Tracker):
             one.alive = None
 
     def records(self) -> Iterator[UnlearnedRows]:
+        """Yield a record of each weight some of whose rows had no gradient in the last ``MIN_LOOKS`` looks or more."""
         with private.measuring():
             for one in self._weights.values():
                 dead = one.zeros >= MIN_LOOKS

@@ -37,6 +37,10 @@ class ChildEnvironment:
         self._undo = []
 
     def start(self):
+        """Begin to pass the configuration: set the variables, and replace the functions that start processes.
+
+        Return whether that is possible on this system.
+        """
         if os.name != "posix" or os.pathsep in FOLDER:
             return False
         for name, value in self._with(os.environ.get("PYTHONPATH")):
@@ -50,6 +54,7 @@ class ChildEnvironment:
         return True
 
     def stop(self):
+        """Restore the functions and the environment variables, so that later children get no configuration."""
         while self._undo:
             self._undo.pop()()
         for name in (JOB_VARIABLE, PARENT_VARIABLE, "PYTHONPATH"):
@@ -59,9 +64,15 @@ class ChildEnvironment:
                 os.unsetenv(name)
 
     def _replace(self, module, name):
+        """Replace the function `name` of `module`, which starts a process, by one that adds our variables to its
+        environment.
+        """
         real = getattr(module, name)
 
         def fork_exec(*call_args):
+            """Start a process with our variables; without them, if it is a Python that would not remove them, which is
+            reported.
+            """
             refuses = _takes_nothing(call_args[0])
             if len(call_args) > _ENVIRONMENT_POSITION:
                 env = call_args[_ENVIRONMENT_POSITION]
@@ -76,6 +87,7 @@ class ChildEnvironment:
             return pid
 
         def undo():
+            """Restore the function, unless something else replaced it."""
             if getattr(module, name, None) is fork_exec:
                 setattr(module, name, real)
 
@@ -83,6 +95,7 @@ class ChildEnvironment:
         self._undo.append(undo)
 
     def _with(self, path):
+        """Return the names and values of our variables, with our folder before `path` (or alone if it is ``None``)."""
         path = FOLDER if path is None else FOLDER + os.pathsep + path
         return [("PYTHONPATH", path), (JOB_VARIABLE, self.config), (PARENT_VARIABLE, os.environ.get("RANK", ""))]
 
@@ -122,7 +135,7 @@ def _takes_nothing(args):
 
 
 def arrive():
-    """Begin in a child, before any of its own code runs."""
+    """Begin in a child, before any of its own code runs: remove our traces, and wait for its import of torch."""
     config, parent = os.environ.pop(JOB_VARIABLE, None), os.environ.pop(PARENT_VARIABLE, "")
     if "PYTHONPATH" in os.environ:
         rest = [one for one in os.environ["PYTHONPATH"].split(os.pathsep) if one != FOLDER]

@@ -29,11 +29,16 @@ class TorchImport:
             self._watch(spec)
 
     def stop(self):
+        """Stop waiting for the import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._watched = None
 
     def find_spec(self, name, path=None, target=None):
+        """Find nothing; notice that torch is being imported when it imports its first submodule.
+
+        Called by the import system.
+        """
         if name.startswith("torch."):
             spec = _spec()
             if spec is not None and spec is not self._watched and getattr(spec, "_initializing", False):
@@ -41,9 +46,14 @@ class TorchImport:
         return None
 
     def _watch(self, spec):
+        """Give torch's module spec a class that notices when the import system has finished with it."""
         finder, real = self, type(spec)
 
         class WatchedLoader(real):  # type: ignore[misc, valid-type]
+            """The spec's own class, which notices when ``_initializing`` becomes false, and then is replaced by the
+            original.
+            """
+
             def __setattr__(self, name, value):
                 real.__setattr__(self, name, value)  # type: ignore[call-arg]
                 if name == "_initializing" and not value:
