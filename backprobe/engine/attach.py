@@ -57,6 +57,11 @@ class Stops:
         ctrl_c: bool,
         retain: bool = False,
     ) -> None:
+        """Let the backward calls of `session` run under a controller from now on.
+
+        :param collector: keeps the session's records, from which errors are explained; `resume`: how the first call
+            begins.
+        """
         self.session, self._collector, self._ctrl_c, self._retain = session, collector, ctrl_c, retain
         self.pilot = StopController(ask, resume)
         self.pilot.around_python = self._around_python
@@ -69,15 +74,18 @@ class Stops:
         session.backward.intercepted.debug_with(self._around)
 
     def _around(self, call: DebuggedCall) -> object:
+        """Run a backward call of the session under the controller, and count it if it is an outermost one."""
         pilot = self.pilot
         self.calls += not pilot.calls
         if self._retain and not pilot.calls:
             call.keep_graph()
 
         def begins(graph: BackwardGraph) -> int | None:
+            """Count the call in the session; return the index of its training step."""
             return call.begin(graph.roots, [graph.nodes[i].variable for i in graph.plan.leaves])
 
         def explain(error: BaseException, ran: Sequence[int]) -> list[str]:
+            """Return the findings about an error of the call as text. `ran`: the nodes that have run."""
             recorded = call.error_record(error, ran)
             if recorded is None:
                 return []
@@ -125,6 +133,7 @@ class Stops:
             return
 
         def handler(number: int, frame: FrameType | None) -> None:
+            """Request a stop at the next node; raise if a stop was requested already, or the user is being asked."""
             if pilot.interrupted or pilot.asking:
                 raise KeyboardInterrupt
             pilot.interrupted = True
@@ -147,6 +156,10 @@ class BackwardBreakpoints:
     """
 
     def __init__(self, point: Breakpoint | None, action: Action | None, model: nn.Module | None) -> None:
+        """Begin to observe, with one breakpoint, or without one to stop at the first node of the next backward.
+
+        :param action: called at a stop; ``None`` opens a prompt.
+        """
         collector = Collector()
         self._session = Session(collector, Settings(inspected_steps=0))
         if model is not None:
@@ -214,6 +227,10 @@ class BackwardBreakpoints:
 
 
 def _resume(stop: Stop, answer: str | None) -> Resume:
+    """Return how to resume from the answer of an action.
+
+    :raises BackprobeError: it is not one of the allowed answers.
+    """
     if answer is None:
         return CONTINUE
     if isinstance(answer, str):

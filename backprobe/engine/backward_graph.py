@@ -35,14 +35,17 @@ class NodeInfo:
 
     @property
     def module(self) -> str | None:
+        """The path of the module that the node belongs to."""
         return self.place.module
 
     @property
     def parameter(self) -> str | None:
+        """The name of the parameter to whose gradient the node adds."""
         return self.place.parameter
 
     @property
     def label(self) -> str:
+        """The node's name, with its parameter if it has one."""
         if self.parameter is not None:
             return f"{self.name}({self.parameter or 'unnamed leaf'})"
         return self.name
@@ -69,6 +72,10 @@ class BackwardGraph:
     def __init__(
         self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1, plans: Plans | None = None
     ) -> None:
+        """Walk the graph of the call with the arguments `args` and `kwargs`.
+
+        :raises TypeError: the function does not take these arguments.
+        """
         self.step: int | None = None
         self.kind, self.forward, self.depth = kind, forward, depth
         entry = BY_KIND[kind]
@@ -139,6 +146,7 @@ class BackwardGraph:
         return any(map(fits, self.forward.any_place(leaves, self.seqs, self._found)))
 
     def name(self, i: int) -> str:
+        """Return the name of node `i` for display."""
         return short(self.plan.names[i])
 
     def info(self, i: int) -> NodeInfo:
@@ -152,6 +160,7 @@ class BackwardGraph:
 
     @property
     def infos(self) -> list[NodeInfo]:
+        """All nodes with their names."""
         return [self.info(i) for i in range(len(self.seqs))]
 
     @cached_property
@@ -198,6 +207,7 @@ class BackwardGraph:
         return [i]
 
     def edges(self, i: int) -> list[tuple[int, int] | None]:
+        """Return the edges of node `i`, as (node, input) pairs; ``None`` for an input without a gradient."""
         return self.plan.edges(i)
 
     def nonfinite_origin(self, i: int) -> NonFiniteOrigin | None:
@@ -213,6 +223,7 @@ class BackwardGraph:
 
 
 def short(name: str) -> str:
+    """Return a node's name for display."""
     return "AccumulateGrad" if name == ACCUMULATE else name
 
 

@@ -28,6 +28,10 @@ class Breakpoint:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """Check the options and compile the condition.
+
+        :raises BackprobeError: an option is wrong, or two do not go together.
+        """
         given = options.get
         self.node: Selection = given("node")
         self.module: Selection = given("module")
@@ -69,10 +73,12 @@ class Breakpoint:
         return all(x is None for x in (self.node, self.module, self.parameter, self.line, self.seq))
 
     def disable(self) -> None:
+        """Do not stop here until ``enable``."""
         self.enabled = False
         self._changed()
 
     def enable(self) -> None:
+        """Stop here again."""
         self.enabled = True
         self._changed()
 
@@ -92,10 +98,12 @@ class Breakpoint:
         self._changed()
 
     def _changed(self) -> None:
+        """Tell the debugger that the breakpoint has changed."""
         if self.tell is not None:
             self.tell()
 
     def __str__(self) -> str:
+        """Return the breakpoint's options in words."""
         parts = []
         if self.node is not None:
             parts.append(f"node {described(self.node)}")
@@ -134,6 +142,7 @@ class Breakpoint:
         return self._fits_place(info.place)
 
     def _fits_place(self, place: Provenance) -> bool:
+        """Return whether a node's parameter, module and line match the breakpoint's."""
         if self.parameter is not None and (
             place.parameter is None or not selector(self.parameter)(place.parameter, None)
         ):
@@ -247,12 +256,17 @@ class NamedNodes:
         return range(len(self.graph)) if named is True else named
 
     def _of(self, point: Breakpoint) -> Any:
+        """Return the nodes that a breakpoint matches, as ``_find`` does, from a cache."""
         named = self._named.get(point)
         if named is None:
             named = self._named[point] = self._find(point)
         return named
 
     def _find(self, point: Breakpoint) -> Any:
+        """Return ``True`` for a breakpoint at every node, else the set of nodes that it matches.
+
+        With ``on``: a dict from each node to the sets of nodes of the matching modules around it.
+        """
         graph = self.graph
         if point.bare:
             return True
@@ -272,10 +286,15 @@ class NamedNodes:
 
 
 def _or(value: object, default: object) -> Any:
+    """Return `value`, or `default` if it is ``None``."""
     return default if value is None else value
 
 
 def _compiled(when: str) -> CodeType:
+    """Return the code of a condition.
+
+    :raises BackprobeError: it is not an expression.
+    """
     try:
         return compile(when.strip(), "<condition>", "eval")
     except SyntaxError as error:
@@ -283,6 +302,10 @@ def _compiled(when: str) -> CodeType:
 
 
 def _file_and_line(line: str | None) -> tuple[str, int]:
+    """Return the file and the number of the line in ``FILE:LINE``; empty and 0 for ``None``.
+
+    :raises BackprobeError: it has another form.
+    """
     if line is None:
         return "", 0
     match = FILE_AND_LINE.match(line)
@@ -292,5 +315,6 @@ def _file_and_line(line: str | None) -> tuple[str, int]:
 
 
 def _same_file(path: str, wanted: str) -> bool:
+    """Return whether `path` is the file `wanted`, or ends with it."""
     path = path.replace("\\", "/")
     return path == wanted or path.endswith("/" + wanted.lstrip("./"))

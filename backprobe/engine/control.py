@@ -60,6 +60,7 @@ class Control:
     """The hooks on one backward call."""
 
     def __init__(self, pilot: StopController, graph: BackwardGraph, explain: Explain | None = None) -> None:
+        """Prepare the hooks on `graph`; ``attach`` registers them."""
         self.pilot, self.graph, self.explain = pilot, graph, explain
         self.running: int | None = None
         self._incoming: Any = None
@@ -91,6 +92,7 @@ class Control:
         self._sifts = not graph.create_graph and not private.in_mode()
 
     def attach(self) -> None:
+        """Register the hooks on all nodes that run, and plan at which of them to act."""
         runs = self.graph.runs
         nodes, before = enumerate(self.graph.nodes), self._before_hook
         self._hooks.put((node.register_prehook, partial(before, i)) for i, node in nodes if runs(i))
@@ -160,6 +162,10 @@ class Control:
         return True
 
     def before(self, i: int, grads: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...] | None:
+        """Act before node `i` runs: stop if there is a reason. A prehook.
+
+        :returns: gradients that replace the incoming ones; ``None`` to leave them.
+        """
         if _task() != self._number and not self._begins():
             return None
         if self.running is not None:
@@ -190,6 +196,10 @@ class Control:
     def after(
         self, i: int, grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor | None, ...] | None:
+        """Act after node `i` has run: stop if there is a reason. A posthook.
+
+        :returns: gradients that replace the outgoing ones; ``None`` to leave them.
+        """
         if _task() != self._number:
             return None
         if i in self._python and self._leave:

@@ -48,6 +48,7 @@ class _Nested(Passing):
     """Function mode that is active while a node runs that may call backward itself."""
 
     def __init__(self, pilot: StopController, forward: Forward) -> None:
+        """Prepare the mode for a debugged call. `pilot` decides where to stop in nested calls."""
         super().__init__()
         self._pilot, self._forward = pilot, forward
 
@@ -58,6 +59,7 @@ class _Nested(Passing):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Run a backward function that a node calls under the same controller; any other function as it is."""
         kwargs = kwargs or {}
         entry = BY_FUNCTION.get(func)
         if entry is None:
@@ -66,6 +68,7 @@ class _Nested(Passing):
 
 
 def _go_on(stop: Stop) -> Resume:
+    """Resume without stopping: what is done at a stop of a call that is over."""
     return CONTINUE
 
 
@@ -80,10 +83,12 @@ class _Command:
         self._lock.acquire()
 
     def answer(self) -> None:
+        """Note that the engine has reached a stop or the end, and wake the caller."""
         self.answered = True
         self._lock.release()
 
     def wait(self) -> None:
+        """Block until the engine has answered."""
         while not self.answered:
             self._lock.acquire()
 
@@ -92,6 +97,10 @@ class _Engine:
     """The second thread: runs one backward call and hands over at stops; see Note [One of two threads runs]."""
 
     def __init__(self, pilot: StopController, call: Callable[[], object], count: bool) -> None:
+        """Prepare the thread that runs `call`; ``start`` starts it.
+
+        :param count: the backward creates a graph, so the caller's sequence counter is taken over.
+        """
         self.pilot = pilot
         pilot.on_stop = self._stopped
         self._call: Callable[[], object] | None = call
@@ -115,6 +124,7 @@ class _Engine:
         self.thread = threading.Thread(target=self._main, name="backprobe-debug", daemon=True)
 
     def _main(self) -> None:
+        """Run the call to its end, and keep its error. The body of the engine's thread."""
         try:
             self._context.run(self._run)
         except BaseException as error:
@@ -141,7 +151,7 @@ class _Engine:
             state.clear()
 
     def _stopped(self, stop: Stop) -> Resume:
-        """Wait for a command; runs in the engine's thread."""
+        """Hand over to the caller at a stop, wait for a command, and return it; runs in the engine's thread."""
         if self._dropped:
             return ABORT
         self.stop = stop
@@ -152,6 +162,7 @@ class _Engine:
         return ABORT if self._dropped else self._taken.resume
 
     def start(self) -> None:
+        """Start the thread, and wait for the first stop."""
         self.thread.start()
         self.wait()
 
@@ -224,6 +235,7 @@ class Debugger(Steering):
     """
 
     def __init__(self, pilot: StopController, engine: _Engine) -> None:
+        """Start the engine's thread and stop before the first node. Raises what torch raises for the call."""
         super().__init__(pilot)
         self._engine = engine
         self._raised: BaseException | None = None
@@ -250,6 +262,7 @@ class Debugger(Steering):
 
     @property
     def done(self) -> bool:
+        """Whether the call is over."""
         return self.stop is None
 
     @property
@@ -321,6 +334,10 @@ class Debugger(Steering):
     # Inside
 
     def _mine(self) -> None:
+        """Check that the debugger may be steered from here.
+
+        :raises BackprobeError: this is a forked process, or the engine's own thread.
+        """
         if os.getpid() != self._engine.pid:
             raise BackprobeError("this debugger belongs to the process before the fork: its thread is not here")
         if threading.current_thread() is self._engine.thread:
@@ -330,6 +347,10 @@ class Debugger(Steering):
             )
 
     def _here(self) -> Stop:
+        """Return the current stop, after interrupting the engine if a second Ctrl-C had left it running.
+
+        :raises BackprobeError: the call is over.
+        """
         self._mine()
         if self._engine.waiting:  # a second Ctrl-C had left it running
             self._engine.interrupt()
@@ -341,6 +362,7 @@ class Debugger(Steering):
         return stop
 
     def _go(self, resume: Resume) -> Stop | None:
+        """Resume the engine, and return the next stop; ``None`` if the call is over. Raises what the call raises."""
         self._mine()
         if self._engine.waiting:
             self._engine.wait()
@@ -404,10 +426,14 @@ def debug(
     nested = _Nested(pilot, forward)
 
     def around() -> Callable[[], None]:
+        """Enter the mode that sees nested backward calls of a node that runs Python; return a function that leaves
+        it.
+        """
         nested.__enter__()
         private.show_backward(nested)
 
         def leave() -> None:
+            """Leave the mode again."""
             private.unshow_backward(nested)
             nested.__exit__(None, None, None)
 

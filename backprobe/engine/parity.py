@@ -38,6 +38,7 @@ class NodeParity:
     reason: str = ""
 
     def __str__(self) -> str:
+        """Return the comparison as one line of text."""
         text = f"{self.node}: {self.status}"
         if self.status == "different" and self.error is not None:
             text += f", off by {self.error:.2g} (largest difference {self.difference:.2g})"
@@ -65,10 +66,12 @@ class Parity:
 
     @property
     def different(self) -> list[NodeParity]:
+        """The nodes that differ."""
         return [node for node in self.nodes if node.status == "different"]
 
     @property
     def not_compared(self) -> list[NodeParity]:
+        """The nodes that were not compared."""
         return [node for node in self.nodes if node.status == "not compared"]
 
     @property
@@ -83,6 +86,7 @@ class Parity:
         return max(known, key=lambda node: node.error or 0.0, default=None)
 
     def __str__(self) -> str:
+        """Return the counts, and the nodes that are not identical, as text."""
         count = len(self.nodes)
         lines = [
             f"{count} nodes against {self.against}: {count - len(self.different) - len(self.not_compared)} identical"
@@ -98,6 +102,7 @@ class Parity:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        """Return the nodes that are not identical as an HTML table, for notebooks."""
         rows = [node for node in self.nodes if node.status != "identical"][:50]
         heads = ("node", "status", "off by", "largest difference", "why")
         cells = [(n.node, n.status, n.error, n.difference, n.reason) for n in rows]
@@ -143,6 +148,7 @@ class _Watch:
         self._found, self._i, self._number = found, i, number
 
     def before(self, incoming: Iterable[torch.Tensor | None]) -> None:
+        """Note that the node runs now, and its incoming gradients. A prehook."""
         if not self._number:
             self._number.append(private.graph_task())
         if private.graph_task() == self._number[0]:
@@ -150,6 +156,7 @@ class _Watch:
             self._found.nodes[self._i] = (tuple(incoming), None)
 
     def after(self, outgoing: Iterable[torch.Tensor | None], incoming: Iterable[torch.Tensor | None]) -> None:
+        """Note the node's outgoing gradients. A posthook."""
         if private.graph_task() == self._number[0] and self._found.nodes[self._i][1] is None:
             self._found.nodes[self._i] = (self._found.nodes[self._i][0], tuple(outgoing))
 
@@ -214,6 +221,10 @@ def _row(
     reason: str,
     exact: bool = True,
 ) -> NodeParity:
+    """Return the comparison of one node's gradients: `ours` with `theirs`.
+
+    :param exact: bitwise; otherwise by value.
+    """
     same = len(ours) == len(theirs) and all(
         bitwise_equal(a, b) if exact else _equal(a, b) for a, b in zip(ours, theirs, strict=True)
     )

@@ -49,6 +49,10 @@ class Replay(Steering):
     """
 
     def __init__(self, start: Start, rules: Mapping[str, Rule], dtype: torch.dtype | None) -> None:
+        """Prepare the backward, and stop before its first node.
+
+        :param start: the roots, gradients and options of the backward.
+        """
         super().__init__(StopController(lambda stop: CONTINUE, CONTINUE))
         self._start, self._graph = start, start.graph
         self._pilot.on_stop = lambda stop: CONTINUE
@@ -74,6 +78,7 @@ class Replay(Steering):
 
     @property
     def done(self) -> bool:
+        """Whether the replay is over."""
         return self._stop is None
 
     @property
@@ -153,6 +158,7 @@ class Replay(Steering):
         return self._here()
 
     def _before(self) -> bool:
+        """Return whether the replay stands before a node."""
         return self._stop is not None and self._stop.phase == "before"
 
     def _return(self, position: int, phase: str) -> Stop:
@@ -185,10 +191,15 @@ class Replay(Steering):
         return stop
 
     def _stand(self, stop: Stop) -> None:
+        """Stop here, and remember the place for ``back``."""
         self._stop = stop
         self._visited.append((self.position, stop.phase))
 
     def _here(self) -> Stop:
+        """Return the current stop.
+
+        :raises BackprobeError: the replay is over.
+        """
         if self._stop is None:
             raise BackprobeError(
                 "the replay is over: there is nothing to step through any more; back() or goto(0) goes back"
@@ -196,6 +207,10 @@ class Replay(Steering):
         return self._stop
 
     def _go(self, resume: Resume) -> Stop | None:
+        """Continue as `resume` says, and return the next stop; ``None`` at the end.
+
+        If a node raises, the replay stands before that node.
+        """
         self._pilot.resume = resume
         phase, new = None, None
         if self._stop is not None:
@@ -246,6 +261,7 @@ class Replay(Steering):
         self._stop = None
 
     def _run(self, i: int) -> ReplayedNode:
+        """Run node `i` with the gradients that it has received, add the run to the history, and return it."""
         before = self._isolation.read()
         self._isolation.now = before
         ran = self._runner.run(i, self._received)
@@ -256,6 +272,7 @@ class Replay(Steering):
         return ran
 
     def _stops(self, i: int, before: bool, incoming: object, outgoing: object) -> bool:
+        """Stop at node `i`, before or after it, if the controller or ``goto`` says so; return whether it stopped."""
         if self._pilot.resume.kind == "finish":
             if self._limit is None or not before or self.position != self._limit:
                 return False

@@ -25,6 +25,7 @@ _BAD = ("NaN", "Inf")
 
 
 def plain(lines: Sequence[Line]) -> str:
+    """Return styled lines as plain text."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
@@ -89,6 +90,7 @@ def gradients(graph: BackwardGraph, i: int, phase: str, incoming: Grads, outgoin
 
 
 def _gradient(side: str, k: int, grad: object) -> Line:
+    """Return the line for incoming or outgoing gradient `k`; red if it has NaN or Inf."""
     text = summary(grad)
     return [(f"  {side} [{k}]  ", "bold"), (text, "bold red" if any(bad in text for bad in _BAD) else "")]
 
@@ -100,6 +102,7 @@ def line_of(node: NodeInfo, library: bool) -> Site | None:
 
 
 def _site(node: NodeInfo, library: bool) -> Line:
+    """Return the file and line that created a node, to append to a line; empty if it is not known."""
     site = line_of(node, library)
     return [] if site is None else [("  ", ""), (at_line(nearby(site.file), site.line), "magenta")]
 

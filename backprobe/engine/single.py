@@ -57,10 +57,12 @@ def hooks_of(
 
 
 def has_hooks(node: torch.autograd.graph.Node) -> bool:
+    """Return whether `node` has hooks that run before or after it."""
     return bool(hooks_of(node, node.register_prehook) or hooks_of(node, node.register_hook))
 
 
 def _nothing(*grads: object) -> None:
+    """Do nothing: a hook that leaves all gradients."""
     return None
 
 
@@ -185,6 +187,7 @@ def _as_taken(node: torch.autograd.graph.Node, grads: Sequence[torch.Tensor | No
 
 
 def _like(grad: Any, metadata: Any) -> Any:
+    """Return a gradient in the dtype that `metadata` says."""
     return None if grad is None else grad.to(metadata.dtype)
 
 
@@ -200,6 +203,7 @@ def _keep_wide_if_unchanged(
 
 
 def _only(wanted: Sequence[int] | None, out: tuple[object, ...]) -> tuple[torch.Tensor | None, ...]:
+    """Return the outgoing gradients at the indices `wanted`, ``None`` in place of the others."""
     return out if wanted is None else tuple(g if k in wanted else None for k, g in enumerate(out))
 
 
@@ -222,21 +226,27 @@ def _in_engine(
     create_graph: bool,
     wanted: Sequence[int] | None,
 ) -> tuple[tuple[torch.Tensor | None, ...], tuple[torch.Tensor | None, ...]]:
-    """Run one node in the engine; see Note [One node in the engine]."""
+    """Run one node in the engine; return its incoming and outgoing gradients. See Note [One node in the engine].
+
+    :param wanted: indices of the edges that the call needs; ``None``: all.
+    """
     taken: list[tuple[torch.Tensor | None, ...]] = []
     task: list[int] = []
 
     def first(incoming: object) -> None:
+        """Note the number of this engine call. The first prehook."""
         # A user's hook may run a backward over the same node: that call has its own number, and starts later.
         if not task:
             task.append(private.graph_task())
 
     def before(incoming: Iterable[torch.Tensor | None]) -> None:
+        """Take the incoming gradients of an accumulator, and end the call before it adds them."""
         if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), ()]
             raise _Taken
 
     def after(outgoing: Iterable[torch.Tensor | None], incoming: Iterable[torch.Tensor | None]) -> None:
+        """Take the incoming and outgoing gradients of the node, and end the call."""
         if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), tuple(outgoing)]
             raise _Taken
@@ -272,7 +282,10 @@ def _in_engine(
 def _empty(
     node: torch.autograd.graph.Node, info: NodeInfo, grads: tuple[torch.Tensor | None, ...]
 ) -> tuple[tuple[torch.Tensor | None, ...], tuple[torch.Tensor | None, ...]]:
-    """Run a node that receives no gradient; see Note [Nodes without a gradient]."""
+    """Run a node that receives no gradient; return its incoming and outgoing gradients.
+
+    See Note [Nodes without a gradient].
+    """
     for hook in list(hooks_of(node, node.register_prehook).values()):
         grads = _replaced(hook(grads), grads)
     if info.seq is None:
@@ -284,6 +297,7 @@ def _empty(
 
 
 def _replaced(new: object, old: tuple[object, ...]) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients that a hook returned, or the old ones if it returned ``None``."""
     if new is None:
         return old
     return new if isinstance(new, tuple) else (new,)

@@ -34,6 +34,7 @@ class Stop:
     def __init__(
         self, graph: BackwardGraph, i: int, phase: str, incoming: Any, outgoing: Any, reason: str = ""
     ) -> None:
+        """Make a stop at node `i` of a call. `outgoing`: ``None`` if the node has not run."""
         self._graph, self._i = graph, i
         self.node: NodeInfo = graph.info(i)
         self.phase = phase
@@ -218,6 +219,7 @@ class Stop:
         return f"<stop {self.phase} {self.node}: {self.reason}>"
 
     def _repr_html_(self) -> str:
+        """Return the stop as HTML, for notebooks."""
         if not self._open:
             return html.text([[(repr(self), "dim")]])
         head = show.head(self._graph, self._i, self.phase, self.reason, self.raised_at)
@@ -240,16 +242,23 @@ class Stop:
 
     @property
     def backward(self) -> BackwardGraph:
+        """The graph of the call."""
         return self._graph
 
     @property
     def index(self) -> int:
+        """The number of the node in its call."""
         return self._i
 
     def _with_new(self, grads: Any) -> tuple[torch.Tensor | None, ...]:
+        """Return `grads` with the replacements that were made here."""
         return tuple(self._new.get(k, g) for k, g in enumerate(grads))
 
     def _must_be_open(self) -> None:
+        """Check that the backward is still stopped here.
+
+        :raises BackprobeError: it has continued.
+        """
         if not self._open:
             raise BackprobeError(
                 f"the backward has gone on from {self.node.label}: its gradients are gone; clone them at a stop"
@@ -267,5 +276,6 @@ def inside(error: BaseException) -> TracebackType | None:
 
 
 def _kind(tensor: torch.Tensor) -> str:
+    """Return dtype, shape and, off the CPU, device of a tensor as text."""
     text = shape_text(tensor)
     return text if str(tensor.device) == "cpu" else f"{text} on {tensor.device}"

@@ -26,11 +26,13 @@ _SLAB = 1 << 22
 
 @cache
 def _bits() -> bytes:
+    """Return the fixed random bits from which signs are made."""
     return hashlib.shake_256(b"backprobe: signs of places").digest(STRETCH // 8)
 
 
 @cache
 def _signs() -> torch.Tensor:
+    """Return the sign of each place of a stretch, as 1.0 or -1.0."""
     bits = torch.frombuffer(bytearray(_bits()), dtype=torch.uint8)
     spread = (bits[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
     return 1.0 - 2.0 * spread.reshape(-1).double()
@@ -38,6 +40,7 @@ def _signs() -> torch.Tensor:
 
 @cache
 def _first_sign() -> float:
+    """Return the sign of the first stretch."""
     return float(_signs()[0])
 
 

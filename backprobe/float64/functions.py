@@ -21,9 +21,10 @@ Source = tuple[int, int]
 
 
 class Functions:
-    """Looks at calls of custom functions. `recorded` gives values as the run had them, widened."""
+    """Checks the gradients of custom functions. `recorded` returns recorded values in float64."""
 
     def __init__(self, tape: Tape, recorded: Callable[[Tape, int | None], torch.Tensor | None]) -> None:
+        """Index the ops of a run and the ops that take each value."""
         self._tape, self._recorded = tape, recorded
         self._alone = Alone(recorded, torch.Generator().manual_seed(0))
         self._ops = {op.index: op for op in tape.ops}
@@ -66,6 +67,10 @@ class Functions:
         return worst
 
     def _given(self, op: TapeOp) -> list[torch.Tensor]:
+        """Return the inputs of an op in float64.
+
+        :raises Opaque: one was not recorded.
+        """
         found = [self._recorded(self._tape, one.value) for one in op.inputs]
         if any(one is None for one in found):
             raise Opaque(op.name)

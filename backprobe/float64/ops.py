@@ -28,6 +28,10 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dtype_of(name: str) -> torch.dtype:
+    """Return the dtype of this name.
+
+    :raises Opaque: there is none.
+    """
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise Opaque(name)
@@ -76,7 +80,7 @@ _ZEROS = "_efficientzerotensor"
 
 
 def call(op: TapeOp, tree: object, tensors: list[torch.Tensor], gave: str | None) -> list[torch.Tensor]:
-    """Call `op` with the arguments `tree`; what it gives, with what it writes in place first.
+    """Call `op` with the arguments `tree`; return its results, those that it writes in place first.
 
     :raises Opaque: it cannot be called.
     """
@@ -136,6 +140,7 @@ def function(name: str) -> Any:
 
 
 def _value(tree: object, tensors: list[torch.Tensor]) -> Any:
+    """Return an argument from its recorded form: tensors from `tensors`, floats and dtypes in float64."""
     if isinstance(tree, list):
         return [_value(one, tensors) for one in tree]
     if not isinstance(tree, dict):
@@ -147,6 +152,10 @@ def _value(tree: object, tensors: list[torch.Tensor]) -> Any:
 
 
 def _other(what: str) -> object:
+    """Return ``None`` for a generator, which is not recorded.
+
+    :raises Opaque: it is any other object.
+    """
     if what == "Generator":
         return None
     raise Opaque(what)
@@ -164,6 +173,7 @@ _CONSTRUCTORS: dict[str, Any] = {
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
+    """Return the tensors in the result of an op, also in nested lists and tuples."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, (list, tuple)):

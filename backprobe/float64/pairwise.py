@@ -43,6 +43,7 @@ class _Side:
     """The values of one run that later ops still need."""
 
     def __init__(self, tape: Tape) -> None:
+        """Index the ops of a run, and find after which op each value is needed no more."""
         self.tape = tape
         self.at = {op.index: op for op in tape.ops}
         self.env: dict[tuple[int, int], torch.Tensor | None] = {}
@@ -69,7 +70,7 @@ class _Side:
             self.coarse[op.inputs[0].source] = coarsest
 
     def done(self, op: TapeOp) -> None:
-        """Let go of what no later op takes."""
+        """Free the values that no op after `op` takes."""
         for source in self._ends.pop(op.index, ()):
             self.env.pop(source, None)
         for k in range(len(op.outputs)):
@@ -81,6 +82,11 @@ class Both:
     """Evaluates two paired tapes in float64, and compares their values."""
 
     def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], kept: Tensors, names: Names) -> None:
+        """Prepare the evaluation of runs `a` and `b`.
+
+        :param pairs: positions of corresponding ops; `kept`: the stored tensors; `names`: maps names of the second run
+            to the first.
+        """
         self.a, self.b, self.moved = _Side(a), _Side(b), _Side(a)
         self.pairs = pairs
         self.partner = {a.ops[i].index: b.ops[j].index for i, j in pairs}
@@ -97,6 +103,7 @@ class Both:
         self._bits: dict[tuple[int, int], str | None] = {}
 
     def run(self) -> Judged:
+        """Evaluate all ops of both runs in float64, pair by pair, and return where their values differ."""
         with torch.no_grad():
             for a, b in in_order(self.a.tape, self.b.tape, self.pairs):
                 like = a is not None and b is not None and len(a.inputs) == len(b.inputs)
@@ -121,13 +128,14 @@ class Both:
     # Values
 
     def _recorded(self, tape: Tape, value: int | None) -> torch.Tensor | None:
+        """Return a recorded value in float64; ``None`` if its tensor was not kept."""
         if value is None:
             return None
         found = self.kept.get(tape.prints[value].hash)
         return None if found is None else widened(found)
 
     def _move(self, tensor: torch.Tensor | None) -> None:
-        """Move what is no whole number, in place."""
+        """Perturb all numbers of a tensor that are not whole by a relative step of ``STEP``, in place."""
         if tensor is not None and (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
             if any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
                 return  # it is one value many times
@@ -136,6 +144,9 @@ class Both:
             tensor.mul_(step.masked_fill_(parts == parts.round(), 0.0).add_(1.0))
 
     def _take_first(self, taken: Taken) -> None:
+        """Take an input of an op of the first run from its records if it comes from outside, also for the perturbed
+        pass.
+        """
         source = taken.source
         if taken.name:
             self._named[self._names.of(taken.name)] = source
@@ -148,6 +159,9 @@ class Both:
         self._move(moved)
 
     def _take_second(self, taken: Taken, partner: Taken | None) -> None:
+        """Take an input of an op of the second run from outside: that of the first run if both correspond, else its own
+        record.
+        """
         source = taken.source
         if source in self.b.env:
             return
@@ -166,6 +180,7 @@ class Both:
     # Ops
 
     def _first(self, op: TapeOp) -> None:
+        """Evaluate an op of the first run, and of the perturbed pass; random results are taken as recorded."""
         if op.phase == "sink":
             return
         if op.random:
@@ -179,6 +194,10 @@ class Both:
                 self._move(self.moved.env.get((op.index, k)))
 
     def _second(self, op: TapeOp, partner: TapeOp | None) -> None:
+        """Evaluate an op of the second run. `partner`: the corresponding op of the first run.
+
+        If the partner could not be called and both have equal inputs, its results are taken.
+        """
         like = partner is not None and len(partner.inputs) == len(op.inputs)
         if op.phase == "sink":
             return
@@ -211,7 +230,7 @@ class Both:
         self._set_outputs(self.b, op, [self._recorded(self.b.tape, v) for v in op.outputs])
 
     def _met(self, a: TapeOp, b: TapeOp) -> bool:
-        """Return whether both ops have equal inputs."""
+        """Return whether the inputs of two corresponding ops are equal."""
         return not any(self.judged.slots[a.index, slot].differs for slot in range(len(a.inputs)))
 
     def _set_outputs(self, side: _Side, op: TapeOp, values: list[torch.Tensor | None]) -> None:
@@ -226,6 +245,9 @@ class Both:
             side.env[op.index, k] = value
 
     def _call(self, side: _Side, op: TapeOp, arguments: object) -> None:
+        """Evaluate an op of one run with the values of its inputs; if it cannot be called, take its recorded
+        results.
+        """
         tape = side.tape
         rough = max((side.rough.get(taken.source, 0.0) for taken in op.inputs), default=0.0)
         tensors = [side.env.get(taken.source) for taken in op.inputs]
@@ -253,6 +275,7 @@ class Both:
     # What differs
 
     def _compare_inputs(self, a: TapeOp, b: TapeOp) -> None:
+        """Compare the inputs of two corresponding ops, slot by slot."""
         judged = self.judged
         for slot in range(max(len(a.inputs), len(b.inputs))):
             if slot >= len(a.inputs) or slot >= len(b.inputs):
@@ -264,6 +287,9 @@ class Both:
                 self._outside(a, slot, one, two)
 
     def _compare_outputs(self, a: TapeOp | None, b: TapeOp | None) -> None:
+        """Compare the results of two corresponding ops, and check an op by itself if its recorded result looks
+        wrong.
+        """
         both = [(side, op) for side, op in ((self.a, a), (self.b, b)) if op is not None]
         for side, op in both:
             side.made(op)
@@ -317,6 +343,7 @@ class Both:
             self.judged.outside[a.index, slot] = 1.0 if error is None else error
 
     def _gap(self, one: Taken, two: Taken) -> Gap:
+        """Return the distance between two inputs, from a cache if nothing has written to them."""
         if one.writer is not None or two.writer is not None:
             return self._between(one.source, two.source)
         # No op has written to it since, so its value is that of its first use.
@@ -326,6 +353,7 @@ class Both:
         return known
 
     def _between(self, source: tuple[int, int], its: tuple[int, int]) -> Gap:
+        """Return the distance between a value of the first run and one of the second; unknown if one is not there."""
         x, moved, y = self.a.env.get(source), self.moved.env.get(source), self.b.env.get(its)
         if x is None or y is None or moved is None:
             return Gap(None)
@@ -377,12 +405,15 @@ def _norms(x: torch.Tensor, y: torch.Tensor, moved: torch.Tensor) -> tuple[float
 
 
 def _clone(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a copy of a tensor; ``None`` for ``None``."""
     return None if tensor is None else tensor.clone()
 
 
 def _shape(tape: Tape, value: int | None) -> tuple[int, ...] | None:
+    """Return the shape of a recorded value; ``None`` for ``None``."""
     return None if value is None else tape.prints[value].shape
 
 
 def _bits(tape: Tape, value: int | None) -> str | None:
+    """Return the hash of a recorded value; ``None`` for ``None``."""
     return None if value is None else tape.prints[value].hash

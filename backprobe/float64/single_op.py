@@ -114,6 +114,7 @@ class Alone:
         return not any(tape.prints[taken.value].bad for taken in op.inputs if taken.value is not None)
 
     def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
+        """Return a copy of `tensor` whose floats are perturbed by a relative step of `step`, at random."""
         if not step or not tensor.dtype.is_floating_point:
             return tensor.clone()
         return tensor * (1 + step * torch.randn(tensor.shape, generator=self._draw, dtype=torch.float64))
@@ -132,6 +133,7 @@ def _least(seen: Print) -> float:
 
 
 def _callable(name: str) -> bool:
+    """Return whether an op of this name can be called again."""
     try:
         function(name)
     except Opaque:
@@ -166,4 +168,5 @@ def _asked(tape: Tape, op: TapeOp) -> float:
 
 
 def _multiplies(op: TapeOp) -> bool:
+    """Return whether an op is a matrix product or convolution, for which torch counts operations."""
     return getattr(torch.ops.aten, op.name.partition(".")[0], None) in flop_registry

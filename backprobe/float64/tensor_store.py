@@ -20,7 +20,7 @@ class Tensors(Protocol):
 
 
 class Kept:
-    """Reads one at a time: a run may have kept more than there is memory for."""
+    """Reads stored tensors one at a time: a run may have kept more than there is memory for."""
 
     def __init__(self, folders: list[Path]) -> None:
         """:raises BackprobeError: a file is damaged."""
@@ -37,6 +37,7 @@ class Kept:
                     self._files[name] = opened
 
     def get(self, name: str) -> torch.Tensor | None:
+        """Return the tensor with this hash; ``None`` if no run kept it."""
         file = self._files.get(name)
         return None if file is None else file.get_tensor(name)
 

@@ -61,6 +61,7 @@ class Estimate:
         return tuple(sorted(found, key=lambda m: -m.saves))
 
     def _add(self, number: int, stored: Stored) -> None:
+        """Add the bytes of a storage to the calls that contain all nodes which saved it. `number`: its own."""
         common = -2
         for node in stored.savers:
             common = self._within[node] if common == -2 else self._common(common, self._within[node])
@@ -109,6 +110,7 @@ class Estimate:
         return [self._bytes(call, tensors) for call, tensors in enumerate(entering)]
 
     def _bytes(self, call: int, tensors: set[Made]) -> int:
+        """Return the bytes of the inputs `tensors` of a call that nothing outside of the call keeps."""
         total, counted = 0, set()
         for tensor in tensors:
             known = self._kept.get(tensor)

@@ -21,6 +21,9 @@ class Holders:
     """Finds holders of storages. Variable names are those of the user's running functions."""
 
     def __init__(self, frame: Any, frames: Frames, models: Iterable[nn.Module] = ()) -> None:
+        """Collect the parameters and buffers of `models` and of modules in sight, and the tensors in variables, from
+        `frame` on.
+        """
         self._holders: dict[int, tuple[str, str]] = {}
         self._keep: list[Any] = []  # as long as keys matter
         self._roots: list[tuple[str, torch.Tensor]] = []
@@ -37,12 +40,14 @@ class Holders:
             frame = frame.f_back
 
     def _module(self, module: nn.Module) -> None:
+        """Register the parameters and buffers of a module."""
         for path, p in module.named_parameters():
             self._hold(p, "parameter", clean_path(module, path))
         for path, b in module.named_buffers():
             self._hold(b, "buffer", clean_path(module, path))
 
     def _hold(self, tensor: torch.Tensor, kind: str, name: str) -> None:
+        """Register the storages of a tensor as held, unless they are held already."""
         for part in pieces(tensor) or ():
             try:
                 storage = part.untyped_storage()
@@ -52,6 +57,7 @@ class Holders:
             self._holders.setdefault(storage_ids.storage_key(storage), (kind, name))
 
     def _variable(self, path: str, tensor: torch.Tensor) -> None:
+        """Register a variable's tensor: a parameter as held, any other as a root of a graph of its own."""
         if isinstance(tensor, nn.Parameter):
             self._hold(tensor, "parameter", path)
             return
@@ -117,6 +123,7 @@ def _references_of_a_graph() -> tuple[int, int]:
     made: list[Any] = []
 
     def make() -> None:
+        """Make the node and the container, in a thread without modes and hooks."""
         with torch.enable_grad():
             inner = torch.ones(1, requires_grad=True).clone()
             made.extend(((inner * inner).grad_fn, [torch.ones(2)]))

@@ -45,6 +45,7 @@ class Nowhere:
     """The places of nodes if nothing was recorded."""
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]:
+        """Return one unknown place, which all nodes have, and no module calls."""
         return [NodePlace()], [0] * len(seqs), ()
 
 
@@ -132,7 +133,9 @@ def storages_of(graph: LiveGraph, holders: Holders) -> tuple[Storages, dict[int,
 
 
 def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Read the saved tensors of the nodes of `graph`."""
+    """Read the saved tensors of the nodes of `graph`: who made each, who else holds it, and when the backward frees
+    it.
+    """
     nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
     storages, held = storages_of(graph, holders)
     places, rows, calls = origins.find(seqs)
@@ -173,12 +176,19 @@ def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
 
 
 def _module(place: NodePlace, calls: Sequence[ModuleCall]) -> str | None:
+    """Return the path of the module in which a node was made; empty outside modules, ``None`` if it was not
+    observed.
+    """
     if place.call >= 0:
         return calls[place.call].path
     return "" if place.seen else None
 
 
 def _entry(found: Found, node: str, place: NodePlace, module: str | None, holder: str, holder_name: str) -> SavedEntry:
+    """Return the record of a storage.
+
+    `node`: the name of the node that saved it first; `holder`: the kind of other holder.
+    """
     return SavedEntry(
         found.storage.nbytes(),
         node,
@@ -197,6 +207,7 @@ def _entry(found: Found, node: str, place: NodePlace, module: str | None, holder
 
 
 def _stored(graph: LiveGraph, storages: dict[int, Found], held: dict[int, tuple[str, str]]) -> Iterable[Stored]:
+    """Yield the storages in the form that the estimate takes. `held`: kind and name of the other holder of each."""
     index = {node: i for i, node in enumerate(graph.nodes)}
     for key, found in storages.items():
         made: set[Made] = set(found.own)

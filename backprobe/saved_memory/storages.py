@@ -58,6 +58,7 @@ class Found:
     def __init__(
         self, storage: torch.UntypedStorage, first: int, name: str, tensor: torch.Tensor, packed: bool
     ) -> None:
+        """Start with the first tensor that was found on a storage. `first`: the node that saved it under `name`."""
         self.storage, self.first, self.name, self.packed = storage, first, name, packed
         self.shape, self.dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
         self.tensors, self.views = 0, 0
@@ -72,6 +73,7 @@ class Found:
         self.hidden = 0
 
     def add(self, node: int, name: str, tensor: torch.Tensor, contained: bool) -> None:
+        """Add a saved tensor on this storage. `contained`: a Python object holds it for the graph."""
         self.tensors += 1
         result = RESULTS.fullmatch(name)
         if result is not None:
@@ -137,6 +139,7 @@ class Storages:
     """
 
     def __init__(self) -> None:
+        """Start without storages."""
         self.found: dict[int, Found] = {}
         self.placed: dict[str, dict[int, tuple[int, int]]] = {}
         self.unknown: dict[tuple[str, str], int] = {}
@@ -164,9 +167,14 @@ class Storages:
                 self._tensor(i, f"ctx.{name}", tensor, False)
 
     def _lost(self, what: str, why: str) -> None:
+        """Count a case whose memory cannot be determined."""
         self.unknown[what, why] = self.unknown.get((what, why), 0) + 1
 
     def _slot(self, i: int, name: str, slot: Any, content: object, packed: bool) -> None:
+        """Add the content of a slot of node `i`; what a checkpoint keeps is found through its hook.
+
+        :param packed: a saved-tensor hook has packed the content.
+        """
         if not packed:
             if isinstance(content, torch.Tensor):
                 self._tensor(i, name, content, False, slot)
@@ -201,6 +209,10 @@ class Storages:
             self._lost("tensors packed by saved-tensor hooks", f"what they became is a {type(content).__name__}")
 
     def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool, slot: object = None) -> None:
+        """Add the storages of a saved tensor of node `i`.
+
+        `slot`: the slot that holds it; ``None`` if a Python object does.
+        """
         parts = pieces(tensor)
         if parts is None:
             self._lost(f"{type(tensor).__name__} ({tensor.layout})", "its memory cannot be read")

@@ -43,6 +43,7 @@ class Link:
     """
 
     def __init__(self, tracker: str, keys: Sequence[str] = (), surely: bool = True) -> None:
+        """Start the process of the tracker, connected by a socket. A failure is noted in ``failed`` and not raised."""
         self.tracker = tracker
         self._keys = [*keys]
         self._pid, self._group = os.getpid(), 0
@@ -84,6 +85,7 @@ class Link:
         self._put("open", {**about, "keys": self._keys})
 
     def look(self, measured: Measured) -> None:
+        """Send the values of a measurement, with their names if these have changed."""
         names = tuple(measured.names)
         if not self._room(8 * len(names)):
             return
@@ -93,10 +95,12 @@ class Link:
         self._put("look", measured.step, array("d", measured.values))
 
     def step(self, index: int, numbers: dict[str, float]) -> None:
+        """Send the numbers of a step."""
         if self._room(64):
             self._put("step", index, numbers)
 
     def alert(self, alert: Alert) -> None:
+        """Send an alert."""
         self._put("alert", alert.kind, alert.title, alert.text, alert.level, alert.step)
 
     def last(self) -> None:
@@ -137,6 +141,7 @@ class Link:
         return os.getpid() == self._pid
 
     def _room(self, size: int) -> bool:
+        """Return whether a message of `size` bytes can be sent; count it as dropped if there is no room."""
         if not self._mine or self.failed or not self._opened:
             return False
         if self._bytes + size <= WAITING:
@@ -146,6 +151,7 @@ class Link:
         return False
 
     def _put(self, *message: object) -> None:
+        """Append a message to those that wait, and send as much as the socket takes."""
         if not self._mine or self.failed:
             return
         made = pickle.dumps(message, 5)

@@ -17,6 +17,7 @@ class MLflow:
     """Writes metrics with a separate client: to a run that the script has open, or to a new one."""
 
     def begin(self, about: dict[str, Any]) -> str:
+        """Begin to write to the run that the script has open, or to a new one; return its name."""
         import mlflow
         from mlflow.entities import Metric
 
@@ -31,6 +32,7 @@ class MLflow:
         return f"run {self._run} of {uri}"
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Log rows of (step, numbers) as metrics, in batches."""
         now = int(time.time() * 1000)
         metrics = [
             self._metric(re.sub(r"[^\w\-. :/]", "_", name), value, now, step)
@@ -49,6 +51,7 @@ class MLflow:
         self._client.set_tag(self._run, note, f"{before}\n\n{said}".strip()[:_LONGEST])
 
     def close(self) -> None:
+        """End the run if it is our own."""
         if self._own:
             import mlflow
 

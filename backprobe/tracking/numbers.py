@@ -59,6 +59,7 @@ class Chosen:
     """
 
     def __init__(self, globs: Sequence[str] = (), limit: int = LIMIT) -> None:
+        """Start without curves."""
         bare = [glob.removeprefix("backprobe/") for glob in globs]
         self._named = selector(bare) if bare else None
         self._room = limit - TOGETHER
@@ -69,6 +70,7 @@ class Chosen:
         self._seen: set[str] = set()
 
     def of(self, measured: Measured) -> dict[str, float]:
+        """Return the values of a measurement to send, by the name of their curve."""
         by_layer: dict[str, list[tuple[str, float]]] = {}
         for key, value in zip(measured.names, measured.values, strict=True):
             quantity, _, name = key.partition(OF)
@@ -88,6 +90,7 @@ class Chosen:
         return len(self._seen) - len(self._taken)
 
     def _take(self, layer: str, keys: list[str]) -> None:
+        """Decide for the curves `keys` of a layer that are new whether they are sent."""
         new = [key for key in keys if key not in self._seen]
         self._seen.update(new)
         if self._named is not None:

@@ -20,6 +20,7 @@ class Outbox:
     """Rows and alerts for the script's W&B run. The training thread only appends to a list."""
 
     def __init__(self, run: Any, chosen: Chosen) -> None:
+        """Start the thread that writes to `run` the curves that `chosen` selects."""
         self.run = run
         self._writer, self._chosen = WandbOpen(run), chosen
         self._pid = os.getpid()
@@ -35,12 +36,15 @@ class Outbox:
         threading.Thread(target=self._work, name="backprobe-tracker", daemon=True).start()
 
     def look(self, measured: Measured) -> None:
+        """Add the values of a measurement."""
         self._add(len(measured.names), measured)
 
     def step(self, index: int, numbers: dict[str, float]) -> None:
+        """Add the numbers of a step; they wait for the next write."""
         self._add(len(numbers), (index, numbers), wake=False)
 
     def alert(self, alert: Alert) -> None:
+        """Add an alert."""
         self._add(1, alert)
 
     def last(self) -> None:
@@ -58,6 +62,7 @@ class Outbox:
 
     @property
     def unseen(self) -> list[Unseen]:
+        """Counts of what is missing in the script's run."""
         said = []
         if self.failed:
             said.append(Unseen("tracker wandb", 1, f"it failed, and was left out: {self.failed}", hides=False))
@@ -71,9 +76,13 @@ class Outbox:
 
     @property
     def left_out(self) -> int:
+        """The number of curves that the run does not get."""
         return self._chosen.left_out
 
     def _add(self, size: int, item: object, wake: bool = True) -> None:
+        """Append an item of `size` values, and `wake` the writing thread; count the item as dropped if too much
+        waits.
+        """
         if self.failed or os.getpid() != self._pid:
             return
         if self._put - self._done + size > WAITING:
@@ -85,6 +94,7 @@ class Outbox:
             self._wake.set()
 
     def _work(self) -> None:
+        """Write what waits at intervals, or when woken, until the end. The body of the writing thread."""
         try:
             while not (self._closing and not self._items):
                 self._wake.wait(_WRITE_INTERVAL_S)
@@ -97,6 +107,7 @@ class Outbox:
             self._over.set()
 
     def _write(self) -> None:
+        """Write all items that wait now. If the script has closed its run, note that instead of failing."""
         rows: dict[int, dict[str, float]] = {}
         alerts = []
         for _ in range(len(self._items)):

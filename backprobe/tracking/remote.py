@@ -57,7 +57,10 @@ def main(tracker: str, parent: int, now: bool) -> None:
 
 
 class _Work:
+    """The work of the tracker's process: writes the messages it gets, and answers the script."""
+
     def __init__(self, tracker: str, link: socket.socket) -> None:
+        """Tell the script that the process runs."""
         self._tracker, self._link = tracker, link
         self._writer: Any = None
         self._chosen = Chosen()
@@ -70,6 +73,7 @@ class _Work:
             self._link.sendall(json.dumps(what).encode() + b"\n\n")
 
     def do(self, messages: list[tuple[Any, ...]]) -> None:
+        """Carry out a batch of messages; numbers of the same step are written as one row."""
         rows: dict[int, dict[str, float]] = {}
         for kind, *given in messages:
             if kind in ("look", "step"):
@@ -86,14 +90,17 @@ class _Work:
         self._write(rows)
 
     def _look(self, step: int, values: Sequence[float]) -> tuple[int, dict[str, float]]:
+        """Return the step and the chosen curves of a measurement."""
         return step, self._chosen.of(Measured(step, self._names, values))
 
     def _write(self, rows: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+        """Write rows of numbers by step, if there are any; return an empty dict for the next ones."""
         if rows:
             self._writer.rows([*rows.items()])
         return {}
 
     def _open(self, about: dict[str, Any]) -> None:
+        """Begin to write to the run that `about` describes, after closing the one before."""
         self.close()
         os.chdir(about["folder"])
         self._chosen = Chosen(about["keys"])
@@ -101,6 +108,7 @@ class _Work:
         self.say(at=self._writer.begin(about))
 
     def close(self) -> None:
+        """Close the run, and report how many curves were left out."""
         mine, self._writer = self._writer, None
         if mine is not None:
             mine.close()
@@ -140,6 +148,7 @@ def _taken(held: bytearray) -> Iterator[tuple[Any, ...]]:
 
 
 def _has_exited(process: int) -> bool:
+    """Return whether a process is gone."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

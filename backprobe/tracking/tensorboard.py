@@ -18,6 +18,7 @@ class TensorBoard:
     """
 
     def begin(self, about: dict[str, Any]) -> str:
+        """Create an event file, in a folder that `about` gives, and return the folder."""
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -31,12 +32,14 @@ class TensorBoard:
         return folder
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Write rows of (step, numbers) as scalars."""
         for step, numbers in rows:
             values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in numbers.items()]
             self._write(step=step, summary=self._summary.Summary(value=values))
         self._file.flush()
 
     def alert(self, alert: Alert) -> None:
+        """Write an alert as text."""
         meta = self._summary.SummaryMetadata(
             plugin_data=self._summary.SummaryMetadata.PluginData(plugin_name="text"),
             data_class=self._summary.DATA_CLASS_TENSOR,
@@ -52,7 +55,9 @@ class TensorBoard:
         self._file.flush()
 
     def close(self) -> None:
+        """Close the event file."""
         self._file.close()
 
     def _write(self, **fields: object) -> None:
+        """Write one event with these fields and the current time."""
         self._records.write(self._event.Event(wall_time=time.time(), **fields).SerializeToString())

@@ -13,6 +13,7 @@ class Trackio:
     """Writes rows with backprobe's step numbers; the script's own step counter belongs to another object."""
 
     def begin(self, about: dict[str, Any]) -> str:
+        """Begin to write to the run that the script has open, or to a new one; return its name."""
         import trackio
 
         self._levels = trackio.AlertLevel
@@ -30,15 +31,21 @@ class Trackio:
         return f"run {about['name']} of project {project}"
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Log rows of (step, numbers)."""
         for step, numbers in rows:
             self._run.log(numbers, step=step)
 
     def alert(self, alert: Alert) -> None:
+        """Send an alert to the run."""
         self._run.alert(
             title=alert.title, text=f"{alert.kind}: {alert.text}", level=self._levels[alert.level], step=alert.step or 0
         )
 
     def close(self) -> None:
+        """Finish the run.
+
+        :raises OSError: the disk is full.
+        """
         from trackio.utils import TRACKIO_DIR
 
         self._run.finish()

@@ -13,6 +13,7 @@ class Wandb:
     """Writes to a separate run, stored on disk for ``wandb sync`` unless ``WANDB_MODE`` says otherwise."""
 
     def begin(self, about: dict[str, Any]) -> str:
+        """Start a run, named and configured by `about`, and return its folder."""
         import wandb
 
         self._run = wandb.init(
@@ -27,13 +28,19 @@ class Wandb:
         return str(self._run.settings.sync_dir)
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Log rows of (step, numbers)."""
         for step, numbers in rows:
             self._run.log({**numbers, "backprobe/step": step})
 
     def alert(self, alert: Alert) -> None:
+        """Send an alert to the run."""
         self._run.alert(title=alert.title, text=f"{alert.kind}: {alert.text}", level=alert.level, wait_duration=0)
 
     def close(self) -> None:
+        """Finish the run.
+
+        :raises OSError: the disk is full.
+        """
         folder = str(self._run.settings.sync_dir)
         self._run.finish()
         if os.path.isdir(folder):
@@ -57,10 +64,12 @@ class WandbOpen:
         return bool(getattr(self._run, "_is_finished", False))
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Add rows of (step, numbers) to the row that the script writes next."""
         for step, numbers in rows:
             self._run.log({**numbers, "backprobe/step": step}, commit=False)
 
     def alert(self, alert: Alert) -> None:
+        """Send an alert to the script's run."""
         self._run.alert(title=alert.title, text=f"{alert.kind}: {alert.text}", level=alert.level, wait_duration=0)
 
     def close(self) -> None:

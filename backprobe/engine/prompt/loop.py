@@ -50,6 +50,7 @@ class Prompt:
         reader: Reader | None = None,
         quit: BaseException | None = None,
     ) -> None:
+        """Prepare; ``pilot`` must be set before the first stop."""
         self.reader: Reader = reader or StandardInput()
         self.names, self._quit = Names(frames), quit
         self.queue = list(commands)
@@ -91,6 +92,7 @@ class Prompt:
             self.names.forget()
 
     def _arrive(self) -> None:
+        """Show where the backward has stopped and the displayed expressions, and run the commands of the breakpoint."""
         sys.stdout.flush()
         stop = self.stop
         if not self._greeted:
@@ -242,6 +244,7 @@ class Prompt:
         return sorted(n for n in names if n.startswith(text))
 
     def _places(self, head: str) -> set[str]:
+        """Return the names with which the argument of a command that takes a place can be completed, after `head`."""
         infos = self.stop.backward.infos
         word = head.split()[-1]
         if word in ("module", "mod"):

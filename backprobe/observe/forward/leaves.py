@@ -51,6 +51,11 @@ class LeafTensor:
     def __init__(
         self, tensor: torch.Tensor, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
     ) -> None:
+        """Record a leaf with what is known of it now.
+
+        :param root: its outermost module, with the leaf's `path` in it; ``None`` for a leaf of no module.
+        :param owner: the module that has it; `owners`: the classes on the way to that module.
+        """
         self.ref: weakref.ref[torch.Tensor] = private.tensor_ref(tensor)
         #: The tensor that replaces this one in the graph, and the leaves that are slices of this one in the module: see
         #: Note [Parameters that are swapped].
@@ -108,6 +113,7 @@ class Leaves:
     """All leaf tensors seen so far."""
 
     def __init__(self, modules: ModuleWatch, frames: Frames, events: Events | None = None) -> None:
+        """Start without leaves."""
         self._modules, self._frames, self._events = modules, frames, events or Events()
         #: Whether every step was recorded that could have been.
         self.whole = True
@@ -128,7 +134,11 @@ class Leaves:
         self.whole = whole
 
     def get(self, tensor: torch.Tensor) -> LeafTensor:
-        """Return the leaf record of `tensor`; create it if the tensor is new."""
+        """Return the leaf record of `tensor`; create it if the tensor is new.
+
+        A new tensor is searched for in the known modules and in those that the user's variables hold; if none has it,
+        it gets the name of its variable.
+        """
         known = self.known(tensor)
         if known is not None:
             return known
@@ -231,6 +241,7 @@ class Leaves:
         return []
 
     def _add(self, leaf: LeafTensor, tensor: torch.Tensor) -> LeafTensor:
+        """Add a new leaf, known from now on by the id of `tensor`, and return it."""
         self._by_id[id(tensor)] = leaf
         if len(self._all) < 200_000:
             self._all.append(leaf)
@@ -308,6 +319,7 @@ class Leaves:
             known.parts = [leaf for p in parts if (leaf := self._by_id.get(id(p))) is not None and leaf.ref() is p]
 
     def unseen(self) -> list[Unseen]:
+        """Return how many modules got gradients without being called as modules."""
         owners = {id(leaf.owner): leaf.owner for leaf in self.reached()}
         around = sum(self._modules.counts(owner) == (0, 0) for owner in owners.values() if owner is not None)
         if not around:
@@ -357,6 +369,7 @@ class Leaves:
         return next((site for site in sites if site is not None), None)
 
     def name(self, leaf: LeafTensor) -> str:
+        """Return the display name of a leaf: its full path in the model, or its name in the user's code."""
         if leaf.root is not None:
             return self._modules.full_name(leaf.root, leaf.path)
         return leaf.label or "tensor"
@@ -479,6 +492,9 @@ def owners_of(root: nn.Module, path: str) -> list[Owner]:
 
 
 def _label_of(tensor: torch.Tensor, frame: FrameType | None, frames: Frames) -> str:
+    """Return the name of the variable that holds `tensor` in the user's frames, the innermost first; empty if there is
+    none.
+    """
     while frame is not None:
         if frames.is_user(frame.f_code):
             for name, value in variables(frame).items():

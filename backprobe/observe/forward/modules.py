@@ -68,6 +68,7 @@ class _ModuleState:
     )
 
     def __init__(self, module: nn.Module, root: RootModule) -> None:
+        """Start with no calls."""
         self.ref = weakref.ref(module)
         self.root = root
         self.call_refs: list[ModuleCallRef] = []
@@ -81,6 +82,10 @@ class ModuleWatch:
     """The stack of running module calls on the recorded thread, and the sequence of calls of each step (the trail)."""
 
     def __init__(self, frames: Frames, events: Events | None = None, limit: int = 100_000) -> None:
+        """Start without modules on the current thread; ``start`` registers the hooks.
+
+        :param limit: the most calls of a step that are kept, and about the most modules.
+        """
         self._frames, self._events = frames, events or Events()
         self._limit = limit
         self._hooks, self._room = ModuleHooks(self._enter, self._leave), Room()
@@ -145,10 +150,12 @@ class ModuleWatch:
         self.no_regions = False
 
     def start(self) -> None:
+        """Register the hooks on all module calls; calls of the current thread are recorded."""
         self.thread, self._idle = _ident(), False
         self._hooks.on()
 
     def stop(self) -> None:
+        """Remove the hooks, and forget the running calls."""
         self._idle = False
         self._hooks.off()
         self._forget()
@@ -172,7 +179,7 @@ class ModuleWatch:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the running calls."""
+        """Forget the running calls: their ends will not be seen."""
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
@@ -192,6 +199,10 @@ class ModuleWatch:
         self.outermost = []
 
     def _enter(self, module: nn.Module, args: object) -> None:
+        """Record that a module call begins; a global forward pre-hook. Errors do not reach the script.
+
+        Calls that PyTorch traces are only counted, and an idle hook only reports modules that query modes.
+        """
         if _compiling():
             return
         if _tracing():
@@ -219,6 +230,9 @@ class ModuleWatch:
             own.often(own.enters, mark, -self.overhead, self.inspecting)
 
     def _record_call(self, module: nn.Module, args: object) -> None:
+        """Push a module call on the stack: count it, add it to the trail, and emit the events that concern its
+        beginning.
+        """
         if _ident() != self.thread:
             self.other_threads += 1
             return
@@ -275,6 +289,7 @@ class ModuleWatch:
         self._traced_calls += 1
 
     def _trace_over(self) -> None:
+        """Note that the traced calls are over, and emit that."""
         self._traced_calls = 0
         self._events.jit_trace_ends.emit()
 
@@ -296,10 +311,14 @@ class ModuleWatch:
             self._events.mode_query_begins.emit(module)
 
     def _query_over(self) -> None:
+        """Note that the call which queries modes is over, and emit that."""
         self._querying = None
         self._events.mode_query_ends.emit()
 
     def _leave(self, module: nn.Module, args: object, output: object) -> None:
+        """Record that a module call has returned; a global forward hook, also called if the call raised (no output
+        then).
+        """
         if _compiling():
             return
         if _ident() != self.thread:
@@ -328,6 +347,7 @@ class ModuleWatch:
             own.often(own.leaves, mark, 0.0, self.inspecting)
 
     def _record_return(self, module: nn.Module, output: object) -> None:
+        """Pop a module call from the stack, and emit the events that concern its return."""
         stack, events = self.stack, self._events
         where = stack.pop()
         if not stack:
@@ -357,6 +377,9 @@ class ModuleWatch:
             self._trail_left(output)
 
     def _trail_left(self, output: object) -> None:
+        """Add the return of the innermost call to the trail; in closely inspected steps, with shapes and norm of its
+        output.
+        """
         if len(self.trail) < self._limit:
             self.trail.append(None)
             self.moments.append(private.next_sequence_nr())
@@ -368,6 +391,9 @@ class ModuleWatch:
                 self.details[at][3] = joint_norm(tensors)
 
     def _add_module(self, module: nn.Module) -> _ModuleState:
+        """Return the state of a module that is called for the first time, with its outermost module, which is found or
+        added.
+        """
         root = None
         if self.stack:
             root = self.stack[-1].root
@@ -391,6 +417,9 @@ class ModuleWatch:
         return state
 
     def _find_root(self, module: nn.Module) -> RootModule:
+        """Return the outermost module for a module called from outside: a known one, or the largest in sight that has
+        it.
+        """
         for root in self.roots:
             if root.ref() is not None and root.path_of(module) is not None:
                 return root
@@ -402,6 +431,10 @@ class ModuleWatch:
         return self.add_root(holder, label)
 
     def add_root(self, module: nn.Module, label: str) -> RootModule:
+        """Add `module` as an outermost module called `label`, if it is new, and return it.
+
+        It replaces earlier outermost modules that it contains; calls of modules inside it get their paths in it.
+        """
         for root in self.roots:
             if root.ref() is module:
                 root.label = root.label or label
@@ -422,6 +455,9 @@ class ModuleWatch:
         return root
 
     def _where(self, module: nn.Module, state: _ModuleState, n: int) -> ModuleCallRef:
+        """Return the reference to call `n` (from 0) of a module in a step, made if it is the first step with so many
+        calls.
+        """
         if n >= self._limit:
             return state.call_refs[-1]
         kind = plain_class(type(module))
@@ -430,6 +466,7 @@ class ModuleWatch:
         return where
 
     def unseen(self) -> list[Unseen]:
+        """Return how many module calls were not observed: in other threads, or traced."""
         found = []
         if self.other_threads:
             text = "only the thread that started backprobe is watched"
@@ -440,6 +477,7 @@ class ModuleWatch:
         return found
 
     def was_called(self, module: nn.Module) -> bool:
+        """Return whether `module` was called while calls were recorded."""
         state = self._states.get(id(module))
         return state is not None and state.ref() is module
 
@@ -492,6 +530,9 @@ class ModuleWatch:
         return next(((root, path) for root in self.roots if (path := root.path_of(module)) is not None), None)
 
     def full_name(self, root: RootModule, path: str) -> str:
+        """Return the display name of what is at `path` in an outermost module: with the module's label if there are
+        several.
+        """
         if self.naming <= 1 and (root.has_parameters or not self.naming):
             return path
         return f"{root.label}.{path}".strip(".") if root.label else path

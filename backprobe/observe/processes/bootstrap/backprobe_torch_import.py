@@ -55,6 +55,9 @@ class TorchImport:
             """
 
             def __setattr__(self, name, value):
+                """Set an attribute; if it tells that the import is over, restore the spec's class and report the
+                end.
+                """
                 real.__setattr__(self, name, value)  # type: ignore[call-arg]
                 if name == "_initializing" and not value:
                     self.__class__ = real
