@@ -46,6 +46,7 @@ class ConditionPrefilter:
     """
 
     def __init__(self, points: Iterable[Breakpoint], still: Container[int] = ()) -> None:
+        """Combine the cheap checks of `points` into one that holds if any of them does, with an empty cache."""
         looks = [look for point in points if (look := look_of(point)) is not None]
         self._maybe = looks[0] if len(looks) == 1 else lambda total, count: any(look(total, count) for look in looks)
         self._still = still
@@ -76,6 +77,10 @@ class ConditionPrefilter:
         return self._look(grads)
 
     def _look(self, grads: Sequence[torch.Tensor | None], known_too: bool = True) -> bool:
+        """Return whether a condition may hold for `grads` together, and measure the gradients whose sizes are not
+        known.
+        :param known_too: whether to use earlier measurements of unchanged gradients.
+        """
         total, count = 0.0, 0
         for grad in grads:
             if grad is not None:
@@ -87,6 +92,10 @@ class ConditionPrefilter:
         return self._maybe(total, count)
 
     def _measured(self, grad: torch.Tensor) -> tuple[Any, ...]:
+        """Measure a gradient, and remember the result by its id.
+        :returns: weak reference, version, sum of squares, number of elements, whether a condition may hold for it
+            alone. A gradient that cannot be measured gives infinity and ``True``, so that the full condition runs.
+        """
         known = self._known
         if len(known) > 4096:
             known.clear()
@@ -134,6 +143,7 @@ def look_of(point: Breakpoint) -> Look | None:
 
 @lru_cache(256)
 def _look(when: str) -> Look | None:
+    """Parse the condition `when`, and return its cheap check; ``None`` if it has none or is no valid expression."""
     try:
         return _of(ast.parse(when.strip(), mode="eval").body)
     except (SyntaxError, ValueError):
@@ -141,6 +151,9 @@ def _look(when: str) -> Look | None:
 
 
 def _of(part: ast.expr) -> Look | None:
+    """Return the cheap check of a part of a parsed condition; ``None`` if it has none. Of ``and``, only the first part
+    counts; of ``or``, every part must have a check.
+    """
     if isinstance(part, ast.BoolOp):
         looks = [_of(value) for value in part.values]
         if isinstance(part.op, ast.And):
@@ -161,13 +174,16 @@ def _of(part: ast.expr) -> Look | None:
 
 
 def _nonfinite(total: float, count: int) -> bool:
+    """Return whether `total` is NaN or infinite: a check for the condition ``nonfinite``."""
     return total - total != 0.0
 
 
 def _above(limit: float) -> Look:
+    """Return a check for the condition ``norm > limit``, with a margin for rounding."""
     square = limit * limit
 
     def look(total: float, count: int) -> bool:
+        """Return whether the norm may exceed the limit, given the sum of squares `total` of `count` elements."""
         # Each of n additions may have an error of half a unit in the last place of the sum.
         return not total * (1.00001 + count * 2.4e-7) < square
 

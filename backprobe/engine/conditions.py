@@ -38,10 +38,14 @@ class ConditionNames(dict[str, Any]):
     """
 
     def __init__(self, stop: Stop) -> None:
+        """Take the stop at which the expression is evaluated."""
         super().__init__(__builtins__=__builtins__)
         self._stop = stop
 
     def __missing__(self, name: str) -> Any:
+        """Return the value of `name`: at the stop, else in the user's function that called backward.
+        :raises KeyError: there is no such name.
+        """
         known = NAMES.get(name)
         if known is not None:
             return known(self._stop)

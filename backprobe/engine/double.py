@@ -44,6 +44,9 @@ class Wide(TorchDispatchMode):
     """
 
     def __init__(self, node: object, label: str) -> None:
+        """Check that the saved tensors of `node` can be read without running user code.
+        :param label: the node's name in error messages.
+        """
         super().__init__()
         self._label = label
         self._reason: str | None = None
@@ -61,15 +64,20 @@ class Wide(TorchDispatchMode):
             raise self._refusal(self._reason)
 
     def _refusal(self, reason: str) -> BackprobeError:
+        """Return an error that says why the node cannot run in float64."""
         return BackprobeError(f"{self._label} cannot be run in float64: {reason}")
 
     def _refuse(self, reason: str) -> BackprobeError:
+        """Remember the reason for ``check``, and return the error to raise."""
         self._reason = reason
         return self._refusal(reason)
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
+        """Run an op of the node with its tensors and dtypes converted to double precision; return its result.
+        :raises BackprobeError: the op cannot run in float64.
+        """
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refuse(f"{func} draws random numbers, and draws others in another dtype")

@@ -25,6 +25,7 @@ class GraphTask:
     def __init__(
         self, graph: BackwardGraph, roots: Sequence[tuple[int, int, torch.Tensor | None]], captured: frozenset[int]
     ) -> None:
+        """Take the graph, and reset to the state before any node has run."""
         self._graph, self._roots = graph, roots
         self._active = None if graph.needed is None else graph.needed | captured
         self._widths = [len(node._input_metadata) for node in graph.nodes]
@@ -55,6 +56,9 @@ class GraphTask:
         self._schedule.ran(i)
 
     def _deliver(self, grads: Sequence[tuple[int, int, object]]) -> None:
+        """Add gradients to those that arrived at their nodes; nodes that this backward does not run are skipped.
+        :param grads: (node, input index, gradient).
+        """
         with private.disable_function_modes(), torch.set_grad_enabled(self._graph.create_graph):
             for to, number, grad in grads:
                 if self._active is None or to in self._active:

@@ -20,6 +20,7 @@ def text(lines: Sequence[Line]) -> str:
 
 
 def _span(part: str, style: str) -> str:
+    """Return a piece of styled text as HTML."""
     css = ";".join(_CSS[word] for word in style.split() if word in _CSS)
     return f'<span style="{css}">{escape(part)}</span>' if css else escape(part)
 
@@ -32,5 +33,6 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def _cell(value: object) -> str:
+    """Return a table cell as HTML; numbers with three digits, ``None`` as an empty cell."""
     shown = "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
     return f"<td>{escape(shown)}</td>"

@@ -41,6 +41,7 @@ class Inner(TorchFunctionMode):
     """Function mode that is active while one Python node runs; ``collect`` ends it."""
 
     def __init__(self) -> None:
+        """Begin with no leaf set aside."""
         super().__init__()
         self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None]] = {}
 
@@ -51,6 +52,10 @@ class Inner(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Run a torch function that the node called. A call of ``backward`` runs with the ``.grad`` of its leaves set
+        aside.
+        :returns: the function's result.
+        """
         kwargs = kwargs or {}
         entry = BY_FUNCTION.get(func)
         if entry is None or entry.kind == "autograd.grad":  # that adds nothing
@@ -68,6 +73,7 @@ class Inner(TorchFunctionMode):
             return func(*args, **kwargs)
 
     def _keep(self, leaf: torch.Tensor) -> None:
+        """Set the ``.grad`` of `leaf` aside and make it ``None``, unless that was already done."""
         kept = self._kept.get(id(leaf))
         if kept is None or kept[0]() is not leaf:
             self._kept[id(leaf)] = private.tensor_ref(leaf), leaf.grad
@@ -109,9 +115,11 @@ class Inner(TorchFunctionMode):
             assert private.mode_depth() == depth
 
     def _enter(self, *grads: object) -> None:
+        """Activate this mode before a Python node inside runs; used as its prehook."""
         private.push_function_mode(self)
 
     def _leave(self, *grads: object) -> None:
+        """Deactivate this mode after a Python node inside has run; used as its posthook."""
         private.pop_function_mode()
 
 
@@ -121,10 +129,12 @@ def nothing_accumulated(nodes: Sequence[torch.autograd.graph.Node]) -> Iterator[
     inners: list[Inner] = []
 
     def enter(grads: object) -> None:
+        """Activate a new ``Inner`` mode before a Python node runs; used as its prehook."""
         inners.append(Inner())
         private.push_function_mode(inners[-1])
 
     def leave(outgoing: object, incoming: object) -> None:
+        """Deactivate the mode after the node has run, and discard what was added to ``.grad``; used as its posthook."""
         private.pop_function_mode()
         inners.pop().collect()
 

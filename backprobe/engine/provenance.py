@@ -86,10 +86,16 @@ class Forward:
         leaves: Leaves,
         frames: Frames,
     ) -> None:
+        """Take the parts of the session that watched the forward.
+        :param modules: the watched modules, which name the paths.
+        :param leaves: the leaves, which name the parameters.
+        :param frames: tells the user's code lines from a library's.
+        """
         self.recorder, self.modules, self.leaves, self.frames = recorder, modules, leaves, frames
 
     @property
     def watched(self) -> bool:
+        """Whether a session watched the forward and logged at least one op."""
         return self.recorder is not None and bool(self.recorder.log.ends)
 
     def places(self, nodes: Sequence[torch.autograd.graph.Node], seqs: Sequence[int], found: Found) -> list[Provenance]:
@@ -119,6 +125,10 @@ class Forward:
             return [*map(self._leaf, leaves), *(self._made(entry, found) for entry in different)]
 
     def _leaf(self, node: object) -> Provenance:
+        """Return the provenance of an ``AccumulateGrad`` node: the module that owns the parameter, and the parameter's
+        name.
+        :returns: an empty provenance if `node` has no leaf.
+        """
         variable = getattr(node, "variable", None)
         if variable is None:
             return Provenance()
@@ -131,6 +141,9 @@ class Forward:
         return Provenance(module, type(owner).__name__ if owner is not None else "", parameter=name)
 
     def _made(self, entry: Entry | None, found: Found) -> Provenance:
+        """Return the provenance of the nodes that the op of log entry `entry` created; ``NOWHERE`` without an entry.
+        :param found: cache by entry, read and filled.
+        """
         if entry is None:
             return NOWHERE
         known = found.get(id(entry))

@@ -34,16 +34,22 @@ class Rerun:
 
     @property
     def same(self) -> bool | None:
+        """Whether all gradients are bitwise equal to the engine's; ``None`` if there is nothing to compare."""
         return None if self.equal is None else all(self.equal)
 
     def __str__(self) -> str:
+        """Return the result as text, one line for each outgoing gradient."""
         return "\n".join(f"out [{k}]  {what}  {equal}".rstrip() for k, what, equal in self._rows())
 
     def _repr_html_(self) -> str:
+        """Return the result as an HTML table for a notebook."""
         off = "" if self.error is None else f": the engine's are off by {self.error:.2g} of their norm"
         return html.table(f"the node by itself{off}", ("out", "gradient", "as the engine's"), self._rows())
 
     def _rows(self) -> list[tuple[int, str, str]]:
+        """Return for each outgoing gradient: its index, a one-line description, and whether it equals the engine's, as
+        a word.
+        """
         equal = self.equal
         words = ["" if equal is None else "yes" if equal[k] else "no" for k in range(len(self.grad_inputs))]
         return [(k, summary(g), words[k]) for k, g in enumerate(self.grad_inputs)]

@@ -33,6 +33,7 @@ class Journal:
     """
 
     def __init__(self, graph: BackwardGraph) -> None:
+        """Save the random state, before the call runs a node of `graph`."""
         devices = {m.device for node in graph.nodes for m in node._input_metadata}
         self._random = RandomState(d for d in devices if d.type == "cuda")
         #: Leaf id -> (the leaf, its ``.grad`` before, a copy of that).
@@ -43,6 +44,7 @@ class Journal:
         self.target: int | None = None
 
     def tick(self) -> None:
+        """Count a call of a debugger hook."""
         self.clock += 1
 
     def keep(self, leaf: torch.Tensor) -> None:
@@ -53,6 +55,7 @@ class Journal:
                 self._grads[id(leaf)] = (leaf, grad, None if grad is None else grad.detach().clone())
 
     def stopped(self) -> None:
+        """Record that the backward stopped at this clock."""
         self._visited.append(self.clock)
 
     def edited(self, grads: tuple[torch.Tensor | None, ...]) -> None:

@@ -31,9 +31,11 @@ class NodeCall:
     """
 
     def __init__(self, node: torch.autograd.graph.Node, run: Callable[[Grads], Grads]) -> None:
+        """Take the node and the function that runs it: incoming gradients in, outgoing gradients out."""
         self._node, self._run = node, run
 
     def __call__(self, *grads: torch.Tensor | None) -> Grads:
+        """Run the node on `grads`, its incoming gradients, and return its outgoing gradients."""
         return self._run(grads)
 
     @property
@@ -60,6 +62,7 @@ class Rules:
     """
 
     def __init__(self, rules: Mapping[str, Rule], graph: BackwardGraph) -> None:
+        """Find the nodes of `graph` that each place matches."""
         if not isinstance(rules, Mapping):
             raise BackprobeError(f"rules is a {type(rules).__name__}; give a dict such as {{'ReluBackward0': rule}}")
         self._at: dict[int, tuple[str, Rule]] = {}
@@ -78,10 +81,14 @@ class Rules:
                 self._at.setdefault(info.index, (place, rule))
 
     def at(self, i: int) -> tuple[str, Rule] | None:
+        """Return the place and the rule that replace node `i`; ``None`` if the node runs normally."""
         return self._at.get(i)
 
 
 def _place(place: str) -> Breakpoint:
+    """Parse the place of a rule into a breakpoint that is used only to match nodes.
+    :raises BackprobeError: it has a condition or a phase, or stops at a module's start or end.
+    """
     point = breakpoint_from(place, {})
     if point.when is not None or point.on is not None or point.phase != "before" or point.bare:
         raise BackprobeError(f"the place of a rule is {place!r}; it cannot have a condition, a phase or 'enter'")
@@ -149,6 +156,9 @@ class epsilon:
         self.eps = eps
 
     def __call__(self, node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
+        """Apply the rule: return the relevances of the layer's inputs for the relevance `grads` of its output.
+        :raises BackprobeError: the node did not save both the layer's input and its weight.
+        """
         saved, leaves = call.saved, call.leaves
         x, weight, relevance = saved.get("mat1"), saved.get("mat2"), grads[0]
         if relevance is None or x is None or weight is None:
@@ -176,8 +186,10 @@ class noise:
         self.std, self.generator = std, generator
 
     def __call__(self, node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
+        """Apply the rule: run the node on `grads`, and return its outgoing gradients with noise added."""
         return tuple(None if g is None else g + self._draw(g) for g in call(*grads))
 
     def _draw(self, grad: torch.Tensor) -> torch.Tensor:
+        """Draw noise for `grad`: a tensor of the same shape, dtype and device."""
         size = self.std * grad.detach().abs().square().mean().sqrt()
         return size * torch.randn(grad.shape, dtype=grad.dtype, device=grad.device, generator=self.generator)

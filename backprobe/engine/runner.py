@@ -48,6 +48,7 @@ class ReplayedNode:
 
     @property
     def edited(self) -> bool:
+        """Whether the user replaced an incoming or outgoing gradient."""
         return self.edited_before or self.edited_after
 
     def seal(self) -> None:
@@ -68,6 +69,7 @@ class Runner:
     """
 
     def __init__(self, start: Start, chosen: Rules, dtype: torch.dtype | None) -> None:
+        """Take the arguments of the backward, and the rules that replace nodes."""
         self._start, self._rules, self._wide = start, chosen, dtype is not None
 
     def run(self, i: int, received: Grads) -> ReplayedNode:
@@ -83,6 +85,7 @@ class Runner:
             place, function = rule
 
             def real(grads: Grads) -> Grads:
+                """Run the replaced node itself on `grads`, for a rule that calls it; return its outgoing gradients."""
                 one = self._node(i, grads)
                 inner.extend(one.inner)
                 return one.outgoing
@@ -108,6 +111,7 @@ class Runner:
             return after_tensor_hooks(node, received, start.create_graph), ""
 
     def _node(self, i: int, grads: Grads) -> Ran:
+        """Run node `i` as the engine does, or in float64, with hooks; return its gradients."""
         start = self._start
         how = How(True, start.create_graph, self._wide, start.wanted(i))
         return run_node(start.graph.nodes[i], start.graph.info(i), grads, how)

@@ -28,6 +28,13 @@ class Start:
     def __init__(
         self, tensors: object, grad_tensors: object, inputs: object, create_graph: bool, forward: Forward
     ) -> None:
+        """Check the arguments, and build the graph and the gradients of its roots.
+        :param tensors: the tensors to start from, as ``torch.autograd.backward`` takes them.
+        :param grad_tensors: gradients of these tensors; ``None``: 1 for a scalar.
+        :param inputs: tensors or edges whose gradients are requested; ``None``: all leaves.
+        :param create_graph: whether the replay builds a graph of its own.
+        :param forward: information about the forward, for the graph's names.
+        """
         outputs = as_list(tensors)
         if not outputs:
             raise BackprobeError("replay needs a tensor to begin with, such as the loss; none was given")
@@ -60,6 +67,7 @@ class Start:
 
     @property
     def captured(self) -> frozenset[int]:
+        """The numbers of the nodes whose incoming gradients are requested."""
         return frozenset(i for _, i, _ in self.inputs or () if i is not None)
 
     def edges(self) -> tuple[tuple[GradientEdge, ...], tuple[torch.Tensor, ...], tuple[GradientEdge, ...]]:
@@ -85,6 +93,10 @@ class Start:
 
 
 def _edge(value: object, what: str) -> GradientEdge:
+    """Return the graph edge of a tensor or edge that the user gave.
+    :param what: the name of the argument, for the error message.
+    :raises BackprobeError: it is no tensor, or has no graph.
+    """
     if isinstance(value, GradientEdge):
         return value
     if not isinstance(value, torch.Tensor):

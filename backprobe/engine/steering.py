@@ -25,6 +25,7 @@ class Steering(ABC):
     """Steps, breakpoints, and access to the current stop."""
 
     def __init__(self, pilot: StopController) -> None:
+        """Take the controller that decides where the backward stops."""
         self._pilot = pilot
 
     @abstractmethod
@@ -100,6 +101,7 @@ class Steering(ABC):
 
     @property
     def node(self) -> NodeInfo:
+        """The node of the current stop."""
         return self._here().node
 
     @property
@@ -134,6 +136,9 @@ class Steering(ABC):
         return self._here().graph(around)
 
     def _point(self, place: str | None, options: BreakpointOptions) -> Breakpoint:
+        """Create a breakpoint from its text form or `options`, check that it matches a node of this call, and add it.
+        :raises BackprobeError: it is invalid, or no node matches.
+        """
         made = breakpoint_from(place, options)
         made.check(self._here().backward)
         return self._pilot.add(made)

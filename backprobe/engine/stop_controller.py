@@ -32,6 +32,7 @@ class StopController:
     """
 
     def __init__(self, on_stop: Callable[[Stop], Resume], resume: Resume) -> None:
+        """Begin without breakpoints and without running calls."""
         self.on_stop, self._resume = on_stop, resume
         self.breakpoints: list[Breakpoint] = []
         self._numbered = 0
@@ -75,9 +76,11 @@ class StopController:
         self.version += 1
 
     def _changed(self) -> None:
+        """Count a change of the breakpoints, so that the hooks choose anew the nodes to act on."""
         self.version += 1
 
     def add(self, point: Breakpoint) -> Breakpoint:
+        """Give `point` a number, add it to the breakpoints, and return it."""
         self._numbered += 1
         point.number, point.owner, point.tell = self._numbered, self.breakpoints, self._changed
         self.breakpoints.append(point)

@@ -56,6 +56,7 @@ def nonfinite(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def shape_text(tensor: torch.Tensor) -> str:
+    """Return dtype and shape of `tensor` as text, such as ``float32[2, 3]``."""
     return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, shape_of(tensor)))}]"
 
 

@@ -28,6 +28,7 @@ def lines(stop: Stop) -> list[Line]:
 
 
 def _exception(stop: Stop) -> list[Line]:
+    """Explain a stop at an exception: the findings about the error, and the non-finite incoming gradients."""
     found: list[Line] = [[(text, "")] for one in stop.explain() for text in one.splitlines()]
     if not found:
         found = [[("  no finding is about this error", "dim")]]

@@ -32,6 +32,9 @@ def tbreak(prompt: Prompt, arg: str) -> None:
 
 
 def _add(prompt: Prompt, arg: str, temporary: bool) -> None:
+    """Add a breakpoint from the text `arg`, and print it; print a warning if no node of this backward matches.
+    :param temporary: whether it is removed after its first stop.
+    """
     point = prompt.pilot.add(breakpoint_from(arg, {"temporary": temporary}))
     prompt.note(f"breakpoint {point.number}: {point}")
     try:
@@ -59,6 +62,7 @@ def clear(prompt: Prompt, arg: str) -> None:
 
 
 def _each(prompt: Prompt, arg: str, what: Callable[[Breakpoint], None]) -> None:
+    """Apply `what` to each breakpoint whose number is in the text `arg`."""
     for point in _chosen(prompt, arg.split()):
         what(point)
 

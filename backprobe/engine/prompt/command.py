@@ -50,6 +50,7 @@ def command(
     """
 
     def register(run: Run) -> Run:
+        """Add `run` to the commands under its name and its aliases, and return it unchanged."""
         name = run.__name__.rstrip("_")
         made = COMMANDS[name] = Command(name, group, usage, says, run, repeats, places, python)
         for word in (name, *words):

@@ -68,6 +68,7 @@ def down(prompt: Prompt, arg: str) -> None:
 
 
 def _show_module(prompt: Prompt, level: int) -> None:
+    """Make the module at `level` (0: the node's own, 1: the one around it, …) current at the prompt, and show it."""
     prompt.level = level
     prompt.names.forget()
     prompt.say(show.module(prompt.stop.backward, prompt.levels()[level]))

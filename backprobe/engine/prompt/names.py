@@ -19,6 +19,7 @@ class Leave(Exception):
 
 
 def _leave(code: object = None) -> None:
+    """Raise ``Leave``; stands for ``exit`` and ``quit`` at the prompt."""
     raise Leave
 
 
@@ -29,6 +30,7 @@ class Names:
     """
 
     def __init__(self, frames: Frames) -> None:
+        """Begin without names."""
         self.frames = frames
         self._found: dict[str, object] = {}
         #: Variables assigned at the prompt, kept from stop to stop.

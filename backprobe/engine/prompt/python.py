@@ -61,6 +61,7 @@ def whatis(prompt: Prompt, arg: str) -> None:
 
 
 def _signature(function: object) -> str:
+    """Return the parameters of `function` as text; ``(...)`` if Python does not know them."""
     try:
         return str(inspect.signature(function))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # written in C, without one

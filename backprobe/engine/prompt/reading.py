@@ -13,6 +13,8 @@ from ...basics.errors import BackprobeError
 
 
 class Reader(Protocol):
+    """A source of input lines for the prompt."""
+
     def read(self, prompt: str) -> str:
         """Return a line without its line break.
 
@@ -43,12 +45,16 @@ class StandardInput:
 
     @property
     def interactive(self) -> bool:
+        """Whether standard input is a terminal."""
         try:
             return sys.stdin.isatty()
         except (AttributeError, ValueError):  # none, or closed
             return False
 
     def read(self, prompt: str) -> str:
+        """Show `prompt`, and return a line of standard input without its line break.
+        :raises EOFError: there are no more lines, or standard input is closed.
+        """
         try:
             return input(prompt)
         except (ValueError, RuntimeError, OSError) as error:  # closed, lost, or a terminal that is gone
@@ -69,6 +75,7 @@ class Terminal:
     interactive = True
 
     def __init__(self) -> None:
+        """Open the terminal, and set up line editing if it is available."""
         try:
             self.file, self.out = open("/dev/tty"), open("/dev/tty", "w")  # noqa: SIM115
         except OSError as error:
@@ -76,6 +83,9 @@ class Terminal:
         self._edit = self._editor()
 
     def _editor(self) -> Callable[[str], str] | None:
+        """Return a function that shows a prompt and returns an edited line; ``None`` if line editing is not
+        available.
+        """
         try:
             import readline  # noqa: F401
 
@@ -91,6 +101,9 @@ class Terminal:
             return None
 
         def edit(prompt: str) -> str:
+            """Show `prompt`, let the user edit a line, and return it with its line break.
+            :raises EOFError: the user ended the input.
+            """
             at = line_of(*files, prompt.encode())
             if not at:
                 raise EOFError
@@ -103,6 +116,9 @@ class Terminal:
         return edit
 
     def read(self, prompt: str) -> str:
+        """Show `prompt`, and return a line from the terminal without its line break.
+        :raises EOFError: the user ended the input.
+        """
         if self._edit is not None:
             return self._edit(prompt).rstrip("\r\n")
         self.out.write(prompt)
@@ -113,6 +129,7 @@ class Terminal:
         return line.rstrip("\r\n")
 
     def close(self) -> None:
+        """Close the terminal's two files."""
         self.file.close()
         self.out.close()
 
@@ -128,6 +145,9 @@ def completing(matches: Callable[[str, str, int], list[str]]) -> Iterator[None]:
     found: list[str] = []
 
     def complete(text: str, state: int) -> str | None:
+        """Return match number `state` for the word `text`, as readline asks for completions; ``None`` after the
+        last.
+        """
         if state == 0:
             try:
                 found[:] = matches(text, readline.get_line_buffer(), readline.get_begidx())
