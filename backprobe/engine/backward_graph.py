@@ -51,6 +51,7 @@ class NodeInfo:
         return self.name
 
     def __str__(self) -> str:
+        """Return the node as one line of text: its label, module and line."""
         where = [self.label]
         if self.place.module is not None:
             where.append(f"in {self.place.name}")

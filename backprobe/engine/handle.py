@@ -326,6 +326,7 @@ class Debugger(Steering):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """End the call: abort it if the block raised `error`, else run it to its end."""
         if error is not None:
             self.abort()
         elif not self.done or self._engine.waiting:

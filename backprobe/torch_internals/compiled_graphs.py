@@ -135,6 +135,7 @@ class CompiledGraphs:
         refused: Callable[[CompiledGraph, Sequence[object]], None],
         updated: Callable[[], None],
     ) -> None:
+        """Take the functions to call; ``attach`` begins the recording."""
         self._called, self._gone, self._failed, self._raised = called, gone, failed, raised
         self._refused, self._updated = refused, updated
         self._graphs: dict[str, CompiledGraph] = {}
@@ -148,6 +149,9 @@ class CompiledGraphs:
         self.not_kept = 0
 
     def attach(self) -> None:
+        """Start to record in this thread: graphs as Dynamo compiles them, and calls of regions compiled now or earlier.
+        If Dynamo is not loaded yet, recording of graphs begins after the first call of ``torch.compile``.
+        """
         self._thread, self.on = threading.get_ident(), True
         if _MODULE in sys.modules:
             self._attach_to_dynamo()
@@ -162,6 +166,7 @@ class CompiledGraphs:
                 self._replace_compiled_function(scope, replace(region), made)
 
     def detach(self) -> None:
+        """Stop to record: restore torch's functions, and the compiled functions in the globals that were replaced."""
         self.on = self._is_attached = False
         while self._restore:
             self._restore.pop()()
@@ -175,6 +180,7 @@ class CompiledGraphs:
 
         @wraps(compiles)
         def compile_and_meet(*args: object, **kwargs: object) -> object:
+            """Call ``torch.compile``, then attach to Dynamo if it is loaded; return the compiled function."""
             made = compiles(*args, **kwargs)
             if self.on and _MODULE in sys.modules:
                 self._attach_to_dynamo()
@@ -192,6 +198,7 @@ class CompiledGraphs:
 
         @wraps(compiles)
         def call_user_compiler(graph: object, module: torch.nn.Module, *args: object, **kwargs: object) -> object:
+            """Keep a copy of the graph that Dynamo hands to the backend, then call the backend; return its result."""
             try:
                 self._keep_graph(module, getattr(graph, "compiler_fn", None))
             except Exception as error:
@@ -205,6 +212,9 @@ class CompiledGraphs:
 
         @wraps(installs)
         def install_global_unsafe(graph: Any, name: str, value: Any) -> object:
+            """Let Dynamo install a global `name` of compiled code; if it is the function of a kept graph, wrap that
+            function.
+            """
             result = installs(graph, name, value)
             try:
                 region = self._graphs.pop(name, None)
@@ -246,6 +256,9 @@ class CompiledGraphs:
 
         @dynamo_passthrough
         def region_called(*args: object, **kwargs: object) -> object:
+            """Call the compiled function, and record the call if it comes from the session's thread; return the
+            result.
+            """
             if not self.on or kwargs or threading.get_ident() != self._thread:
                 return made(*args, **kwargs)
             try:
@@ -276,6 +289,9 @@ class CompiledGraphs:
         scope[region.name] = region_called
 
     def _report_error(self, error: RuntimeError, frame: FrameType, args: tuple[object, ...]) -> None:
+        """Pass the text of an exception that a region raised to ``raised``, with the calling frame and the
+        arguments.
+        """
         try:
             self._raised(str(error), frame, args)
         except Exception as mine:
@@ -314,6 +330,7 @@ class CompiledGraphs:
             self._called(call)
 
     def _graph_gone(self, number: int, _: object) -> None:
+        """Report that the graph of call `number` was freed; called by the weak reference to its marker."""
         self._gone(number)
 
 
@@ -357,6 +374,9 @@ def copy_of(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 
 def _source(node: torch.fx.Node) -> str:
+    """Return the source of a graph input in the compiled function, such as ``L['self'].body.weight``; empty if
+    unknown.
+    """
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = getattr(source, "name", "")
     return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name() if callable(name) else name)
@@ -401,6 +421,7 @@ def _has_subclasses(graph: torch.fx.Graph) -> bool:
 
 
 def _target_name(target: object) -> str:
+    """Return the name of a node's target: a method's name, or that of a function."""
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 

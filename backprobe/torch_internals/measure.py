@@ -82,6 +82,7 @@ class Norms:
         sums: bool = False,
         plain: bool = False,
     ) -> None:
+        """Begin without slots."""
         self._brief, self._sums, self.plain = brief, sums, plain
         self._measure_quickly = sum_of if sums else quick_norm
         self._on_nonfinite = on_bad
@@ -200,10 +201,15 @@ class Norms:
             self._mark_unmeasured(slot)
 
     def _mark_unmeasured(self, slot: int) -> None:
+        """Make the value of `slot` ``nan``, and add the slot to ``unmeasured``."""
         self.values[slot] = math.nan
         self.unmeasured.add(slot)
 
     def _measure_batch(self, batch: tuple[list[torch.Tensor], list[int]]) -> None:
+        """Measure a batch, its tensors and their slots, and empty it.
+
+        Tensors that cannot be stacked are measured one by one.
+        """
         tensors, slots = batch
         try:
             self._measure_stacked(tensors, slots)
@@ -214,6 +220,10 @@ class Norms:
         slots.clear()
 
     def _measure_stacked(self, tensors: list[torch.Tensor], slots: Sequence[int]) -> None:
+        """Measure tensors of one shape and dtype for `slots` with one call, as rows of one tensor. Unreliable norms are
+        measured again, and non-finite tensors recorded.
+        :raises RuntimeError: they cannot be stacked.
+        """
         rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
         half = torch.float32 if rows.dtype in _HALF else None
         if self._sums:
@@ -365,6 +375,9 @@ class Norms:
 
 
 def _can_batch(tensor: torch.Tensor) -> bool:
+    """Return whether `tensor` is a small plain float tensor on the CPU, which ``Norms`` measures together with
+    others.
+    """
     return bool(
         type(tensor) is torch.Tensor
         and tensor.is_cpu
@@ -446,6 +459,7 @@ def nonzero_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_float(tensor: torch.Tensor) -> bool:
+    """Return whether `tensor` has a real or complex floating-point dtype that can be measured."""
     return tensor.dtype in FLOATS
 
 
@@ -493,6 +507,7 @@ def sizes(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def _size(number: int | torch.SymInt) -> int:
+    """Return one size of a shape as a number; -1 if it is symbolic and has no value."""
     try:
         return int(number)
     except Exception:  # a nested or data-dependent size: torch raises exceptions of several types
@@ -500,6 +515,10 @@ def _size(number: int | torch.SymInt) -> int:
 
 
 def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
+    """Return statistics of `tensor`: shape, dtype, non-finite values, and number of zeros (``None`` if it is not
+    known).
+    :param name: the name under which they are shown.
+    """
     zeros = None
     with torch.no_grad():
         if tensor.layout is torch.strided and tensor.numel():
@@ -512,4 +531,5 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
 
 
 def dtype_name(dtype: object) -> str:
+    """Return a dtype as text without the prefix ``torch.``."""
     return str(dtype).removeprefix("torch.")

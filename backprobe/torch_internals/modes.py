@@ -120,10 +120,12 @@ class aside:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
+        """Set the mark for this thread, and remember whether it was set before."""
         self._before = is_aside()
         torch._C._stash_obj_in_tls(_ASIDE, True)
 
     def __exit__(self, *error: object) -> None:
+        """Restore the mark as it was before."""
         if self._before or _forget is None:
             torch._C._stash_obj_in_tls(_ASIDE, self._before)
         else:  # leave nothing: a thread that ends releases its objects, possibly too late for Python
@@ -131,6 +133,7 @@ class aside:
 
 
 def is_aside() -> bool:
+    """Return whether this thread runs inside ``aside``."""
     return torch._C._is_key_in_tls(_ASIDE) and bool(torch._C._get_obj_in_tls(_ASIDE))
 
 
@@ -151,10 +154,12 @@ def top_mode() -> object:
 
 
 def push_function_mode(mode: object) -> None:
+    """Make `mode` this thread's innermost torch function mode."""
     torch._C._push_on_torch_function_stack(mode)
 
 
 def pop_function_mode() -> object:
+    """Remove this thread's innermost torch function mode, and return it."""
     return torch._C._pop_torch_function_stack()
 
 
@@ -198,6 +203,7 @@ def stay_off(mode: object) -> None:
     """
 
     def push(other: object) -> None:
+        """Push mode `other` back as torch does, or restore torch's own function if it is the mode that stays off."""
         if other is mode:
             come_back()
         else:
@@ -332,6 +338,7 @@ class measuring:
     __slots__ = ("_grad", "_hidden", "_unseen")
 
     def __enter__(self) -> None:
+        """Disable function modes and gradients, and hide ops from dispatch modes and profilers if any are active."""
         self._unseen = disable_function_modes()
         self._unseen.__enter__()
         self._hidden = hide_ops() if profiled() or in_mode() else None
@@ -341,6 +348,7 @@ class measuring:
         set_grad_enabled(False)
 
     def __exit__(self, *error: Any) -> None:
+        """Restore modes, profiler and gradient mode as they were before."""
         set_grad_enabled(self._grad)
         try:
             if self._hidden is not None:

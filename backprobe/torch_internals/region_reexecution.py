@@ -74,11 +74,13 @@ class _NotingInterpreter(Interpreter):
     """An interpreter that runs a graph node by node and passes each node's inputs and outputs to the notes."""
 
     def __init__(self, module: torch.nn.Module, graph: torch.fx.Graph, notes: Notes | _PathNotes) -> None:
+        """Take the module that holds the graph's attributes, the graph to run, and the notes to fill."""
         super().__init__(module, garbage_collect_values=True, graph=graph)
         self._notes = notes
         self.extra_traceback = False
 
     def run_node(self, n: torch.fx.Node) -> object:
+        """Run node `n`, pass its inputs and its result to the notes, and return the result."""
         if n.op == "call_function" and isinstance(n.target, torch._ops.HigherOrderOperator):
             inner = self._run_nested_graph(n)
             if inner is not None:
@@ -107,6 +109,9 @@ class Notes:
     """Records, while a region is re-executed, which tensors are non-finite and which autograd nodes each op created."""
 
     def __init__(self, checks_values: bool) -> None:
+        """Begin without notes.
+        :param checks_values: whether to look for non-finite values; if not, only autograd nodes are noted.
+        """
         self.checks_values = checks_values
         #: Non-finite tensors by id: (is NaN, the node that produced them). ``_kept`` keeps tensors alive so that ids
         #: stay unique.
@@ -129,6 +134,11 @@ class Notes:
         return not self._bad
 
     def note(self, node: torch.fx.Node, given: list[Any], before: list[Any], out: object) -> None:
+        """Record the run of `node`: the autograd nodes that it created, and its non-finite results.
+        :param given: its input tensors.
+        :param before: what ``input_states`` returned for them before the run.
+        :param out: its result, in which tensors may be nested.
+        """
         outs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         for t in outs:
             self._nodes(node, t.grad_fn)
@@ -153,6 +163,7 @@ class Notes:
             self._kept.append(t)
 
     def _nodes(self, node: torch.fx.Node, top: torch.autograd.graph.Node | None) -> None:
+        """Record that `node` created autograd node `top` and the nodes below it that are not recorded yet."""
         stack = [top] if top is not None and top not in self.of else []
         while stack:
             one = stack.pop()
@@ -193,6 +204,7 @@ class _PathNotes:
     """Notes of the region inputs that each tensor derives from, and of where their gradient path ends."""
 
     def __init__(self) -> None:
+        """Begin without notes."""
         self.checks_values = False
         self.of: dict[torch.autograd.graph.Node, object] = {}
         self.lost: list[LostPath] = []
@@ -201,6 +213,7 @@ class _PathNotes:
         self._kept: list[torch.Tensor] = []  # an id identifies a tensor only while it lives
 
     def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Record the region's inputs by position. Returns true: the run is to continue."""
         self._input_positions = {id(t): frozenset((i,)) for i, t in enumerate(tensors)}
         self._kept = [*tensors]
         return True
@@ -210,6 +223,12 @@ class _PathNotes:
         return [t.requires_grad for t in tensors]
 
     def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
+        """Record the run of `node`: the region inputs that its results derive from, and whether a gradient path ends
+        here.
+        :param given: its input tensors.
+        :param before: for each, whether it required grad before the run.
+        :param out: its result, in which tensors may be nested.
+        """
         came = frozenset[int]().union(*(self._input_positions.get(id(t), ()) for t in given))
         wanted = frozenset[int]().union(
             *(self._input_positions.get(id(t), ()) for t, on in zip(given, before, strict=True) if on)
@@ -232,10 +251,12 @@ class _PathNotes:
                 self._ended_paths[id(t)] = after
 
     def note_outputs(self, out: object) -> None:
+        """Record that the region returns `out`, so that lost paths to it have arrived."""
         for t in tree_leaves(out):
             self._note_arrival(self._ended_paths.get(id(t), frozenset()))
 
     def _note_arrival(self, after: frozenset[int]) -> None:
+        """Mark the lost paths with the numbers `after` as arrived."""
         for i in after:
             self.lost[i].has_arrived = True
 
@@ -246,6 +267,7 @@ def lost_paths(call: RegionCall) -> list[LostPath]:
     """
 
     def find() -> list[LostPath]:
+        """Run the region again, and return the nodes that lose a path."""
         paths = _PathNotes()
         paths.note_outputs(reexecute(call, paths)[0])
         return paths.lost
@@ -269,6 +291,7 @@ def find_zeroing_node(
     """
 
     def find() -> Any:
+        """Run the region and its backward again, and return the graph node; ``None`` if there is none."""
         notes = Notes(False)
         out, given = reexecute(call, notes)
         ran: list[torch.autograd.graph.Node] = []
@@ -276,6 +299,7 @@ def find_zeroing_node(
         def after(
             grad_inputs: Iterable[object], grad_outputs: Iterable[object], node: torch.autograd.graph.Node | None = None
         ) -> None:
+            """Keep `node` if it turned nonzero gradients into zeros; used as a hook after it."""
             if any(_has_nonzero(g) for g in grad_outputs) and not any(_has_nonzero(g) for g in grad_inputs):
                 ran.append(node)
 
@@ -290,10 +314,12 @@ def find_zeroing_node(
 
 
 def _has_nonzero(gradient: Any) -> bool:
+    """Return whether `gradient` is a tensor with an element that is not zero."""
     return gradient is not None and bool(gradient.any())
 
 
 def _reaches_leaf(node: torch.autograd.graph.Node, leaves: set[int]) -> bool:
+    """Return whether a backward from `node` reaches a leaf whose id is in `leaves`."""
     seen, stack = {node}, [node]
     for one in stack:  # grows as we go
         if id(getattr(one, "variable", None)) in leaves:
@@ -323,6 +349,7 @@ def run_on_own_thread(function: Callable[[], object], call: RegionCall) -> Any:
     stream = torch.cuda.current_stream(device) if device is not None else None
 
     def run() -> None:
+        """Run `function` on this thread, and keep its result or its exception."""
         try:
             with backward_as_it_is(), torch.cuda.stream(stream) if stream is not None else nullcontext():
                 found.append(function())
@@ -360,6 +387,11 @@ def reexecute(call: RegionCall, notes: Notes | _PathNotes) -> tuple[object, list
 
 
 def _run_and_find_origin(call: RegionCall, gradients: Sequence[object] | None, forward: bool) -> NonFiniteOrigin | None:
+    """Run a call of a region again, and its backward unless `forward`; return the node at which values became
+    non-finite.
+    :param gradients: see ``find_nonfinite_op``.
+    :returns: ``None`` if no node turned finite values into non-finite ones.
+    """
     notes = Notes(forward)
     out, given = reexecute(call, notes)
     if forward:
@@ -368,7 +400,10 @@ def _run_and_find_origin(call: RegionCall, gradients: Sequence[object] | None, f
     found: list[NonFiniteOrigin] = []
 
     def after(node: torch.autograd.graph.Node, made: torch.fx.Node) -> Callable[[Any, Any], None]:
+        """Return a hook for autograd node `node`, which graph node `made` created."""
+
         def hook(grad_inputs: Iterable[torch.Tensor | None], grad_outputs: Iterable[torch.Tensor | None]) -> None:
+            """Record the origin if the node returned the first non-finite gradients for finite ones."""
             if found or any(bad_values(g) is not None for g in grad_outputs):
                 return
             for g in grad_inputs:

@@ -27,6 +27,7 @@ class _Seen(TorchFunctionMode):
     """A mode that records each function with its keywords, the calling code, and that frame's optimizer, if any."""
 
     def __init__(self) -> None:
+        """Begin without records."""
         super().__init__()
         self.calls: list[tuple[object, dict[str, object]]] = []
         self.codes: list[CodeType] = []
@@ -39,6 +40,7 @@ class _Seen(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Record the call; run `func` and return its result."""
         frame = sys._getframe(1)
         self.calls.append((func, dict(kwargs or {})))
         self.codes.append(frame.f_code)
@@ -47,11 +49,15 @@ class _Seen(TorchFunctionMode):
 
     @property
     def functions(self) -> list[object]:
+        """The functions seen so far, in the order of their calls."""
         return [func for func, _ in self.calls]
 
 
 class _Dispatched(TorchDispatchMode):
+    """A dispatch mode that records the names of the ops that it sees."""
+
     def __init__(self) -> None:
+        """Begin without records."""
         super().__init__()
         self.ops: list[str] = []
 
@@ -62,6 +68,7 @@ class _Dispatched(TorchDispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Record the op; run it and return its result."""
         self.ops.append(str(func))
         return func(*args, **(kwargs or {}))
 
@@ -73,6 +80,7 @@ class _Dispatched(TorchDispatchMode):
     "_push_on_torch_function_stack _pop_torch_function_stack",
 )
 def function_modes() -> None:
+    """Check that function modes can be pushed, listed, disabled and removed, and see the ops that they should see."""
     first, second, x = _Seen(), _Seen(), leaf()
     depth = modes.mode_depth()
     with first:
@@ -99,7 +107,13 @@ def function_modes() -> None:
     [ENGINE],
 )
 def staying_off() -> None:
+    """Check that a mode stays off the stack after the call in which it asked for that, and that ``come_back`` undoes
+    it.
+    """
+
     class Leaves(TorchFunctionMode):
+        """A function mode that leaves the stack at its first call."""
+
         def __torch_function__(
             self,
             func: Callable[..., object],
@@ -107,6 +121,7 @@ def staying_off() -> None:
             args: Sequence[object] = (),
             kwargs: Mapping[str, object] | None = None,
         ) -> object:
+            """Ask that this mode is not pushed back; run `func` and return its result."""
             modes.stay_off(self)
             return func(*args, **(kwargs or {}))
 
@@ -128,6 +143,7 @@ def staying_off() -> None:
     [DYNAMO],
 )
 def dispatch_modes() -> None:
+    """Check that dispatch modes are noticed, hidden from and put back, and see only the ops that they should see."""
     x = leaf().detach()
     expect(not modes.in_mode() and modes.dispatch_modes() == 0, "a dispatch mode counts as on where none is")
     with _Dispatched() as mode:
@@ -153,11 +169,15 @@ def dispatch_modes() -> None:
     [DYNAMO],
 )
 def left_alone() -> None:
+    """Check that Dynamo does not look at frames of marked code, nor at frames called by code that is marked as deep."""
     from torch._dynamo.types import ConvertFrameReturn
 
     looked_at: list[str] = []
 
     def look(frame: FrameType, *_: object) -> ConvertFrameReturn:
+        """Record the name of a frame that Dynamo looks at, and let it run uncompiled; stands in for Dynamo's
+        callback.
+        """
         looked_at.append(frame.f_code.co_name)
         return ConvertFrameReturn()
 
@@ -186,6 +206,9 @@ def left_alone() -> None:
     "_get_privateuse1_backend_name _is_autocast_available",
 )
 def threads() -> None:
+    """Check that a thread's state (modes, gradient mode, autocast, hooks) can be taken over by another and removed
+    there.
+    """
     mode = _Seen()
     found: list[object] = []
     no_hooks = torch.autograd.graph.disable_saved_tensors_hooks("not here")
@@ -193,6 +216,7 @@ def threads() -> None:
         state = ThreadState()
 
     def other() -> None:
+        """Take over the state, note what is active, remove it, and note that again; runs in the other thread."""
         state.put()
         with modes.disable_function_modes():
             disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
@@ -213,6 +237,9 @@ def threads() -> None:
     "_set_grad_enabled GRAD_MODE_FILE DECORATOR_FILE DECORATED",
 )
 def gradient_mode() -> None:
+    """Check the calls of ``no_grad``: the function that a mode sees, the calling file, and the frame of the
+    decorator.
+    """
     with _Seen() as mode, torch.no_grad():
         pass
     turned = [frame for func, frame in zip(mode.functions, mode.codes, strict=True) if func is modes.set_grad_enabled]
@@ -221,6 +248,7 @@ def gradient_mode() -> None:
     held: list[object] = []
 
     def decorated() -> None:
+        """Record the function that the calling frame, the decorator's, decorates."""
         frame: FrameType = sys._getframe(1)
         held.append(frame.f_locals.get(code_objects.DECORATED) if code_objects.is_decorator(frame.f_code) else None)
 
@@ -234,6 +262,7 @@ def gradient_mode() -> None:
     "MODULE_FILE",
 )
 def freezing() -> None:
+    """Check that ``Module.requires_grad_`` sets the parameters' attribute from the file of modules."""
     module = torch.nn.Module()
     module._parameters["weight"] = leaf()  # type: ignore[assignment]  # not registered: no global hooks
     with _Seen() as mode:
@@ -250,13 +279,19 @@ def freezing() -> None:
     "ENGINE_CALL",
 )
 def engine_call() -> None:
+    """Check that the traceback of an error in a backward passes the code that calls the engine."""
+
     class Raises(torch.autograd.Function):
+        """A custom function whose backward raises."""
+
         @staticmethod
         def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            """Return a copy of `x`."""
             return x.clone()
 
         @staticmethod
         def backward(ctx: object, grad: torch.Tensor) -> object:
+            """Raise ``ValueError``."""
             raise ValueError("on purpose")
 
     codes = []
@@ -272,6 +307,7 @@ def engine_call() -> None:
     "who reads .grad, .data and .is_leaf is not seen: no nonleaf-grad, no writes through .data, no optimizers",
 )
 def attributes() -> None:
+    """Check that a mode sees reads of ``.grad``, ``.data`` and ``.is_leaf``."""
     x = leaf()
     with _Seen() as mode:
         _ = x.grad, x.data, x.is_leaf
@@ -286,6 +322,7 @@ def attributes() -> None:
     [ENGINE],
 )
 def backward_calls() -> None:
+    """Check that a mode sees the three ways to call a backward."""
     x = leaf()
     with _Seen() as mode:
         backward_by_name.show(mode)
@@ -305,6 +342,9 @@ def backward_calls() -> None:
     "writes of activations, dropout and normalisations are not noted: in-place errors name no line",
 )
 def told_to_write() -> None:
+    """Check that a mode sees the keywords with which functions write to their arguments, and the names of in-place
+    methods.
+    """
     x, two = leaf().detach(), leaf(2).detach()
     weight = torch.ones((4, 2), dtype=torch.float32, device="cpu")
     with _Seen() as mode:
@@ -326,6 +366,7 @@ def told_to_write() -> None:
     "HANDLE_TORCH_FUNCTION",
 )
 def through_python() -> None:
+    """Check the code through which functions written in Python call a mode."""
     with _Seen() as mode:
         F.relu(leaf())
     expect(code_objects.HANDLE_TORCH_FUNCTION in mode.codes, f"a mode was called from {mode.codes}")
@@ -337,6 +378,9 @@ def through_python() -> None:
     "ADD_PARAM_GROUP OPTIMIZER",
 )
 def optimizers() -> None:
+    """Check that a mode sees an optimizer read ``.is_leaf`` of a parameter, in the frame in which the optimizer is a
+    local.
+    """
     optimizer, x = object.__new__(torch.optim.Optimizer), leaf()
     optimizer.param_groups, optimizer.defaults = [], {}
     add: Any = torch.optim.Optimizer.add_param_group
@@ -356,9 +400,11 @@ def optimizers() -> None:
     "_functorch",
 )
 def transforms() -> None:
+    """Check that tensors inside ``torch.func.vmap`` count as wrapped and unsafe to read, and those outside do not."""
     seen: list[object] = []
 
     def look(x: torch.Tensor) -> torch.Tensor:
+        """Record how the checks count `x`, and return twice `x`."""
         seen.append((modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.is_unsafe_to_read(x)))
         return x * 2
 
@@ -377,15 +423,20 @@ def transforms() -> None:
     [OWN_PROCESS],
 )
 def tracing() -> None:
+    """Check that each kind of tracing, and tensors without values, are recognised."""
     _jit_trace()
     _fake_and_proxy_modes()
     _symbolic_tensors()
 
 
 def _fake_and_proxy_modes() -> None:
+    """Check that fake tensors, ``make_fx`` and functionalization count as tracing, and a dispatch mode of the user does
+    not.
+    """
     seen: list[bool] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Record whether a trace counts as active, and return `x` plus one."""
         seen.append(modes.tracing())
         return x + 1
 
@@ -402,6 +453,7 @@ def _fake_and_proxy_modes() -> None:
 
 
 def _symbolic_tensors() -> None:
+    """Check that fake and functional tensors count as tensors without values, and a plain tensor does not."""
     with FakeTensorMode():
         fake = leaf()
     functional = torch._to_functional_tensor(leaf().detach())  # type: ignore[attr-defined]
@@ -411,9 +463,11 @@ def _symbolic_tensors() -> None:
 
 
 def _jit_trace() -> None:
+    """Check that ``torch.jit.trace`` counts as tracing."""
     seen: list[bool] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Record whether a trace counts as active, and return `x` plus one."""
         seen.append(modes.jit_tracing() is not None)
         return x + 1
 
@@ -431,6 +485,7 @@ def _jit_trace() -> None:
     [OWN_PROCESS],
 )
 def profilers() -> None:
+    """Check that an active profiler is noticed, and that ops can be hidden from it."""
     x = leaf().detach()
     expect(not modes.profiled(), "a profiler counts as on where none is")
     with warnings.catch_warnings():

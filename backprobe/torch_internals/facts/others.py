@@ -44,6 +44,9 @@ def _distributed() -> Any:
     [ENGINE],
 )
 def ready_twice() -> None:
+    """Check the errors of data-parallel training: a parameter that is ready twice, and parameters that got no gradient.
+    Both are provoked with a reducer on a process group that does not communicate.
+    """
     dist = _distributed()
     fake: Any = torch._C._distributed_c10d.FakeProcessGroup
     fake = getattr(fake, "_create_internal", fake)
@@ -73,6 +76,7 @@ def ready_twice() -> None:
     "_join_config _comm_hooks _get_ddp_logging_data",
 )
 def data_parallel() -> None:
+    """Check the attributes in which data-parallel training keeps its hooks, its logging data and its uneven inputs."""
     _distributed()
     kind: Any = torch.nn.parallel.DistributedDataParallel
     expect("_comm_hooks" in kind.register_comm_hook.__code__.co_names, "hooks are not kept in _comm_hooks")
@@ -86,6 +90,7 @@ def data_parallel() -> None:
     "COLLECTIVES COLLECTIVE_WRAPPER COLLECTIVE_WAITS DDP_FILE",
 )
 def collectives() -> None:
+    """Check the files and names of the functions that a collective call has on the stack."""
     dist = _distributed()
     for name in ("all_reduce", "broadcast", "barrier", "all_gather"):
         outer = getattr(dist, name)
@@ -107,6 +112,7 @@ def collectives() -> None:
     [OWN_PROCESS],
 )
 def failed_collective() -> None:
+    """Check the errors of a collective that waits in vain, and the names of the errors of child processes."""
     group = _gloo(2)
     group._set_default_timeout(datetime.timedelta(milliseconds=20))
     text = said_by(lambda: group.allreduce([leaf().detach()]).wait())
@@ -125,6 +131,7 @@ def failed_collective() -> None:
     [OWN_PROCESS],
 )
 def timeout_of_the_store() -> None:
+    """Check that the timeout of a store can be read, and that the default store can be had."""
     dist = _distributed()
     store = dist.HashStore()
     store.set_timeout(datetime.timedelta(seconds=7))
@@ -144,6 +151,7 @@ def _gloo(size: int) -> Any:
     store, groups = dist.HashStore(), {}
 
     def join(rank: int) -> None:
+        """Create the process group of rank `rank`."""
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = datetime.timedelta(seconds=10)
@@ -165,6 +173,7 @@ def _gloo(size: int) -> Any:
     [OWN_PROCESS],
 )
 def flight_recorder() -> None:
+    """Check that torch's flight recorder keeps a collective call, with its name, number and input."""
     _gloo(1).allreduce([leaf().detach()]).wait()
     last = Flight(lambda frames: None).latest()
     expect(bool(last), "nothing is kept of a collective that was called")
@@ -195,6 +204,7 @@ def _named(words: tuple[str, ...], text: str) -> list[str]:
     [DYNAMO],
 )
 def compiled_regions() -> None:
+    """Check that torch's source still has the names and messages of compiled regions that backprobe reads."""
     text = _sources("_functorch/_aot_autograd")
     names = ("_lazy_backward_info", "bw_module", "compiled_bw", "fwd_nn_module_stack", torch_texts.COMPILED)
     lost = _named(names, text)
@@ -210,6 +220,7 @@ def compiled_regions() -> None:
     [DYNAMO],
 )
 def compilations() -> None:
+    """Check that torch's source still has the names and messages of compilations that backprobe reads."""
     text = _sources("_dynamo")
     lost = _named((*noted.known(), "compiled_autograd_enabled", "def _disable"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
@@ -224,6 +235,9 @@ def compilations() -> None:
     [DYNAMO],
 )
 def compiled_graphs() -> None:
+    """Check that Dynamo's source still has the names that backprobe reads, and that a graph can be copied with its
+    lines.
+    """
     text = _sources("_dynamo") + _sources("_dynamo/repro")
     lost = _named((*graphs.known(), "_compiler_name"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
@@ -246,6 +260,7 @@ def compiled_graphs() -> None:
     [DYNAMO, ENGINE],
 )
 def refused_graphs() -> None:
+    """Check that the write is found in a graph that writes to what its backward needs."""
     graph = torch.fx.Graph()
     made = graph.call_method("exp", (graph.placeholder("x"),))
     written = graph.call_method("add_", (made, 1))
@@ -263,6 +278,7 @@ def refused_graphs() -> None:
     [DYNAMO],
 )
 def dynamo_activity() -> None:
+    """Check the names of Dynamo that tell whether it is active, and that its callback can be read."""
     text = _sources("_dynamo") + Path(torch._guards.__file__).read_text(encoding="utf-8")
     sets = rf"^ +{activity.SETS_CALLBACK}\(_callback_from_stance"
     expect(re.search(sets, text, re.MULTILINE) is not None, f"Dynamo does not call {activity.SETS_CALLBACK}")
@@ -280,6 +296,9 @@ def dynamo_activity() -> None:
     "",
 )
 def clipping() -> None:
+    """Check that calls of ``clip_grad_norm_`` and ``clip_grad_value_`` are reported, with norm, parameters and
+    gradients.
+    """
     weight = leaf()
     weight.grad = torch.full_like(weight, 2.0)
     found: list[torch.Tensor] = []
@@ -307,17 +326,25 @@ def clipping() -> None:
     "_metadata _load_state_dict_pre_hooks _load_from_state_dict",
 )
 def state_dict_calls() -> None:
+    """Check that calls of ``state_dict`` and ``load_state_dict`` are reported with their objects, and hooks before a
+    load.
+    """
     module = torch.nn.Identity()
     found: list[tuple[object, ...]] = []
 
     class Listener:
+        """Records the calls that are reported to it."""
+
         def taken(self, *args: object) -> None:
+            """Record that ``state_dict`` was called."""
             found.append(("taken", *args[:2]))
 
         def described(self, *args: object) -> None:
+            """Record that ``state_dict`` reported the metadata of its result."""
             found.append(("described", *args))
 
         def loads(self, *args: object) -> None:
+            """Record that ``load_state_dict`` was called."""
             found.append(("loads", *args[:4]))
 
     listener = Listener()
@@ -344,16 +371,24 @@ def state_dict_calls() -> None:
     needs=[DYNAMO],
 )
 def scheduler_calls() -> None:
+    """Check that the steps of learning-rate schedulers are reported, with the metric and the calling code."""
+
     class Optimizer(torch.optim.Optimizer):
+        """An optimizer whose step does nothing."""
+
         def step(self, closure: object = None) -> None:  # type: ignore[override]
+            """Do nothing."""
             pass
 
     found: list[tuple[object, ...]] = []
 
     class Listener:
+        """Records the calls that are reported to it."""
+
         def scheduler_called(
             self, scheduler: torch.optim.lr_scheduler.LRScheduler, metric: object, frame: FrameType
         ) -> None:
+            """Record a scheduler's step: the scheduler, its metric, and the name of the calling function."""
             found.append((scheduler, metric, frame.f_code.co_name))
 
     listener, optimizer = Listener(), Optimizer([leaf()], {"lr": 1.0})
@@ -380,6 +415,7 @@ def scheduler_calls() -> None:
     needs=[DYNAMO],
 )
 def step_pre_hooks() -> None:
+    """Check that the hooks before an optimizer's step are found where backprobe reads them."""
     optimizer = torch.optim.SGD([leaf()], lr=1.0)
     expect(not has_step_pre_hooks(optimizer), "an optimizer has hooks at first")
     optimizer.register_step_pre_hook(lambda *given: None)
@@ -393,6 +429,7 @@ def step_pre_hooks() -> None:
     [DYNAMO],
 )
 def generated_lines() -> None:
+    """Check that lines of code that FX generates lead to the nodes of its graph."""
     made = torch.fx.symbolic_trace(lambda x: x.sin().cos())
     code, begin = type(made).forward.__code__, made._prologue_start
     named = {node.name: node for node in made.graph.nodes}
@@ -414,6 +451,9 @@ NO_ROOM_LEFT = "maximum recursion depth exceeded"
     [DYNAMO],
 )
 def wrappers() -> None:
+    """Check the classes that wrap a module, the attributes that hold it, and torch's warnings about hooks of all
+    modules.
+    """
     text = _sources("_dynamo")
     lost = _named((torch_texts.OPTIMIZED, torch_texts.WRAPPERS.get(torch_texts.OPTIMIZED, "?")), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
@@ -435,6 +475,7 @@ def wrappers() -> None:
     "_get_fsdp_state _fsdp_param_groups _fsdp_param_group _unsharded_param _params _shared_params",
 )
 def swapped_parameters() -> None:
+    """Check that the source of FSDP still has the names that backprobe reads."""
     _distributed()
     text = _sources("distributed/fsdp/_fully_shard") + _sources("distributed/fsdp")
     names = ("_get_fsdp_state", "fsdp_params", "sharded_param", "_unsharded_param", "_handle", "flat_param")
@@ -449,6 +490,7 @@ def swapped_parameters() -> None:
     "_local_tensor COLLECTIVE_OPS",
 )
 def local_part() -> None:
+    """Check that the source of distributed tensors still has the names that backprobe reads."""
     _distributed()
     source = _sources("distributed/tensor") + _sources("distributed/nn")
     unknown = _named((*torch_texts.COLLECTIVE_OPS,), source)
@@ -463,6 +505,7 @@ def local_part() -> None:
     "PIPELINE_FILE PIPELINE_REHEARSALS",
 )
 def pipeline_shapes() -> None:
+    """Check the file and the functions in which a pipeline runs its modules on memory without content."""
     _distributed()
     expect(
         code_objects.PIPELINE_FILE.endswith("stage.py") and Path(code_objects.PIPELINE_FILE).exists(),
@@ -479,10 +522,13 @@ def pipeline_shapes() -> None:
     [ENGINE],
 )
 def grad_scaler() -> None:
+    """Check the calls and the state of a ``GradScaler``: its factor, unscaling, updates, and the optimizer's step."""
     seen: list[Any] = []
     callers: list[object] = []
 
     class Mode(torch.overrides.TorchFunctionMode):
+        """A mode that records the scale of each update."""
+
         def __torch_function__(
             self,
             func: Callable[..., object],
@@ -490,15 +536,20 @@ def grad_scaler() -> None:
             args: tuple[Any, ...] = (),
             kwargs: Mapping[str, object] | None = None,
         ) -> object:
+            """Record the first argument of an update of the scale; run `func` and return its result."""
             if func is UPDATE_SCALE:
                 seen.append(args[0])
             return func(*args, **(kwargs or {}))
 
     class Optimizer:  # torch's own optimizers import much
+        """An optimizer of one parameter whose step records its callers."""
+
         def __init__(self, weight: torch.Tensor) -> None:
+            """Take the parameter."""
             self.param_groups = [{"params": [weight]}]
 
         def step(self) -> None:
+            """Record the code of the calling function and that of its caller."""
             frame = sys._getframe(1)
             callers.extend((frame.f_code, frame.f_back.f_code if frame.f_back is not None else None))
 
