@@ -40,10 +40,12 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def _code(path: str) -> CodeType | None:
+    """Return the code of the function at `path` ("module:name.name"); ``None`` if torch has no such function."""
     return getattr(_found(path), "__code__", None)
 
 
 def _file(module: str) -> str | None:
+    """Return the source file of `module`; ``None`` if it cannot be imported."""
     try:
         return importlib.import_module(module).__file__
     except ImportError:

@@ -64,6 +64,10 @@ def wrong_region(call: RegionCall) -> WrongRegion | None:
 
 
 def _compare_with_ops(call: RegionCall) -> WrongRegion | None:
+    """Compare a region call with its ops, and search for the first wrong node; runs on a thread of its own.
+    :returns: ``None`` if they compute the same.
+    :raises Unchecked: the region draws random numbers, or needs more memory than is free.
+    """
     # A third leaves room for float64 and for the original results.
     tensors = _TensorNotes(MAX_MEMORY_SHARE / 3 * free_memory(call.args))
     try:
@@ -102,10 +106,14 @@ class _TensorNotes(BoundedNotes):
     """Notes that also collect the nodes that returned a tensor."""
 
     def __init__(self, limit: float) -> None:
+        """Begin without nodes.
+        :param limit: bytes that the notes may keep.
+        """
         super().__init__(limit)
         self.nodes: set[object] = set()
 
     def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
+        """Record the run of `node`; see ``Notes.note``."""
         super().note(node, given, before, out)
         if isinstance(out, torch.Tensor):
             self.nodes.add(node)
@@ -156,6 +164,9 @@ def _check_alone(
 
 
 def _random_like(value: Any, random: torch.Generator) -> torch.Tensor | None:
+    """Return random numbers of the shape and dtype of `value`; ``None`` if it is no floating-point tensor on the
+    CPU.
+    """
     if not value.is_floating_point() or not value.is_cpu:
         return None
     return torch.randn(value.shape, generator=random).to(value.dtype).requires_grad_(value.requires_grad)
@@ -169,6 +180,12 @@ def _backend(compiler: object) -> str:
 
 
 def _script(module: GraphModule, drawn: Sequence[Any], backward: bool, backend: str) -> str:
+    """Return a script that compares the compiled graph of `module` with its ops on random inputs.
+    :param drawn: inputs whose shapes, dtypes and ``requires_grad`` it uses.
+    :param backward: whether it compares gradients instead of results.
+    :param backend: source text of the backend.
+    :returns: empty if the graph needs parameters or buffers.
+    """
     code = "\n".join(line for line in module.code.strip().splitlines() if line.strip())
     if list(module.parameters()) or list(module.buffers()) or "self." in code:
         return ""
@@ -198,6 +215,7 @@ class _SubgraphRun:
     """A graph and the inputs to run it on."""
 
     def __init__(self, module: torch.nn.Module, graph: torch.fx.Graph, args: Sequence[object]) -> None:
+        """Take the module that holds the graph's attributes, the graph, and its inputs."""
         self._module, self._graph, self._args = module, graph, args
 
     def compiled_differs(self, compiler: Callable[..., Any], backward: bool) -> tuple[float, float] | None:

@@ -50,6 +50,7 @@ class DynamoActivity:
     """
 
     def __init__(self, changed: Callable[[bool], None], failed: Callable[[Exception], None]) -> None:
+        """Take the functions to call; ``attach`` begins the observation."""
         self._changed, self._failed = changed, failed
         self._thread = 0
         #: Whether Dynamo is active, and the compilation that was under way when it became active.
@@ -59,6 +60,7 @@ class DynamoActivity:
         self.captures = 0
 
     def attach(self) -> None:
+        """Start to observe Dynamo on this thread, and replace its functions if this is the first observer."""
         self._thread, self.active = threading.get_ident(), is_active()
         self._compilation_at_change = _compilation()
         if self not in _listening:
@@ -67,6 +69,7 @@ class DynamoActivity:
                 _call_when_imported(_DYNAMO, _replace_dynamo_functions)
 
     def detach(self) -> None:
+        """Stop to observe; restore Dynamo's functions if this was the last observer."""
         if self in _listening:
             _listening.remove(self)
             while not _listening and _restore_functions:
@@ -114,6 +117,7 @@ def _replace_dynamo_functions() -> None:
 
         @dynamo_passthrough
         def set_and_tell(callback: object) -> object:
+            """Set Dynamo's callback, and tell the observers whether it is set; return the callback set before."""
             if callback is not None:
                 for one in tuple(_listening):
                     one.set_active(True)
@@ -130,6 +134,7 @@ def _replace_dynamo_functions() -> None:
 
         @contextmanager
         def capture_and_tell() -> Iterator[None]:
+            """Capture a graph for export, and tell the observers that Dynamo is active meanwhile."""
             told = [(one, one.active) for one in _listening]
             for one, _ in told:
                 one.set_active(True)
@@ -163,6 +168,7 @@ def replace_attribute(owner: object, name: str, ours: object) -> Callable[[], No
     setattr(owner, name, ours)
 
     def undo() -> None:
+        """Restore the attribute unless something else has replaced it since."""
         if getattr(owner, name, None) is ours:
             setattr(owner, name, was)
 
@@ -173,11 +179,13 @@ class _ImportWatcher(MetaPathFinder):
     """Import hook that finds one module as the other finders do, and calls a function once that module is imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
+        """Take the name of the module, and the function to call."""
         self._name, self._then = name, then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Return the spec of the module with a loader that calls back; ``None`` for other modules."""
         if name != self._name:
             return None
         for finder in sys.meta_path:
@@ -189,11 +197,13 @@ class _ImportWatcher(MetaPathFinder):
         return None
 
     def _imported(self) -> None:
+        """Remove this import hook, and call the function: the module is imported."""
         if self in sys.meta_path:
             self.remove()
             self._then()
 
     def remove(self) -> None:
+        """Remove this import hook if it is still installed."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -202,12 +212,15 @@ class _CallingLoader(Loader):
     """Loader that loads a module as `loader` does, and calls a function afterwards."""
 
     def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
+        """Take the loader that does the work, and the function to call."""
         self._loader, self._then = loader, then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module as the other loader does."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        """Run the module as the other loader does, restore that loader in it, and call the function."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -132,6 +132,7 @@ def scaled_row_norms(rows: torch.Tensor, tiny: Collection[int]) -> list[float]:
 
 
 def _norm_of_piece(piece: torch.Tensor) -> float:
+    """Return the accurate norm of a vector, in double precision where the device and dtype allow it, else scaled."""
     if piece.device.type != "mps" and piece.dtype is not torch.float64:
         return float(_norm(piece, dtype=torch.float64))
     top = float(_norm(piece, math.inf)) if piece.numel() else 0.0

@@ -45,12 +45,14 @@ def activations_retaining_gradient() -> list[torch.Tensor]:
 
 
 def _remember(found: Iterable[torch.Tensor]) -> None:
+    """Keep weak references to `found`, to search among these tensors first the next time."""
     for tensor in found:
         ref = references.tensor_ref(tensor)
         _known[id(ref)] = ref
 
 
 def _select_retaining(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return those of `tensors` that are activations and retain their gradient."""
     found = []
     for tensor in tensors:
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
@@ -81,11 +83,13 @@ class RetainingActivations:
     """The activations that a pass from `roots` may add a gradient to. A search is made only when there are new ones."""
 
     def __init__(self, roots: Iterable[torch.Tensor]) -> None:
+        """Take the tensors from which the passes start."""
         self._roots = {node: None for root in roots if (node := root.grad_fn) is not None}
         self._retaining_count = 0
         self._found: list[Callable[[], torch.Tensor | None]] = []
 
     def __call__(self) -> list[torch.Tensor]:
+        """Return the activations that retain their gradient and are reachable from the roots now."""
         layout = _layout()
         count, nodes = (-1, []) if layout is None else layout.count(self._roots)
         if count != self._retaining_count or count < 0:
@@ -96,6 +100,7 @@ class RetainingActivations:
 
 
 def _words(address: int, count: int) -> list[int]:
+    """Return `count` words of memory from `address` on."""
     return list((_Word * count).from_address(address))
 
 
@@ -104,10 +109,12 @@ class InspectedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        """Return a copy of `x`."""
         return x.clone()
 
     @staticmethod
     def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Return `grad` unchanged."""
         return grad
 
 
@@ -118,6 +125,7 @@ class Layout:
     """
 
     def __init__(self) -> None:
+        """Find the offsets by experiments with tensors and nodes made for that."""
         #: All memory as words: an index takes a quarter of the time of an object for each word.
         self._memory = (_Word * (sys.maxsize >> _SHIFT)).from_address(0)
         self._plain = object.__basicsize__  # the header of a C++ node's wrapper, before the pointer
@@ -131,11 +139,15 @@ class Layout:
 
     @staticmethod
     def _single(found: set[int]) -> int:
+        """Return the only element of `found`.
+        :raises LookupError: there are several or none.
+        """
         if len(found) != 1:
             raise LookupError(f"{len(found)} places are possible")
         return found.pop()
 
     def _address(self, node: object) -> int:
+        """Return the address of a C++ node from its Python wrapper."""
         return _Word.from_address(id(node) + self._plain).value
 
     def _counter_offsets(self) -> set[int]:
@@ -208,6 +220,7 @@ class Layout:
 
 @cache
 def _layout() -> Layout | None:
+    """Return the layout of nodes in this process; ``None`` if it cannot be determined. The result is cached."""
     if sys.implementation.name != "cpython":
         return None
     with torch.inference_mode(False), torch.enable_grad(), no_dispatch_modes(), disable_function_modes():

@@ -60,6 +60,7 @@ def in_place_error() -> str:
     said: list[str] = []
 
     def provoke() -> None:
+        """Write to a tensor that a node saved, read it, and keep the error's text."""
         with torch.enable_grad():
             made = torch.ones(1, dtype=torch.float32, requires_grad=True).exp()
         with torch.no_grad():

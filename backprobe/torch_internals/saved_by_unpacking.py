@@ -36,6 +36,7 @@ class Hook:
     """An unpack hook that was about to be called: what is known of it, as attributes named like those of a function."""
 
     def __init__(self, frame: FrameType) -> None:
+        """Take the code and the closure of the hook that runs in `frame`."""
         code = frame.f_code
         self.__code__ = code
         self.__qualname__ = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the short name only
@@ -55,6 +56,10 @@ class _UnpackHookCalled(Exception):
 
 
 def _fetch(node: object, attribute: str) -> Any:
+    """Return an attribute of `node`.
+
+    Reads it in one known instruction, by which ``_GuardedRead`` recognises the caller.
+    """
     (value,) = map(getattr, (node,), (attribute,))
     return value
 
@@ -68,6 +73,7 @@ class _GuardedRead:
     """A single reading of a node, during which no hook runs."""
 
     def __init__(self) -> None:
+        """Begin with nothing read."""
         self.hook: Hook | None = None
         self.content: object = None
         #: Tensors that have a pair of our hooks, in the order in which the node saved them.
@@ -93,6 +99,9 @@ class _GuardedRead:
                 gc.enable()
 
     def _on_call(self, frame: FrameType, event: str, arg: object) -> None:
+        """Stop an unpack hook that the reading is about to call; used as profile function, with its arguments.
+        :raises _UnpackHookCalled: the call is such a hook; ``hook`` and ``content`` then hold it and its argument.
+        """
         caller = frame.f_back
         if event != "call" or caller is None or caller.f_code is not _FETCH or caller.f_lasti != _READ_OFFSET:
             return
@@ -128,6 +137,7 @@ class _WrittenTensor:
     """
 
     def __init__(self) -> None:
+        """Begin without a tensor."""
         self.tensor: torch.Tensor | None = None
         #: The error that torch raises, and the version that it expects. Empty for a tensor that was not written, if its
         #: node saved another that was.
@@ -135,16 +145,21 @@ class _WrittenTensor:
         self.reading = False
 
     def pack(self, tensor: torch.Tensor) -> _WrittenTensor:
+        """Keep `tensor`, which torch passes to the pack hook; return this object as the packed value."""
         self.tensor = tensor
         return self
 
     def blame(self, text: str) -> None:
+        """Keep torch's error and the version that it expects, if `text` is an error for a tensor written in place."""
         match = IN_PLACE_DETAIL.search(text)
         if match is not None:
             self.text, self.saved = text, int(match["saved"])
 
 
 def _unpack(written: _WrittenTensor) -> torch.Tensor:
+    """Return the tensor of `written`; used as the unpack hook of our pair.
+    :raises RuntimeError: torch's error, if the tensor was written in place and this is not our own reading.
+    """
     tensor: torch.Tensor = written.tensor
     if written.reading:
         written.reading = False
@@ -165,6 +180,10 @@ class _Attribute:
     """The content of one attribute of a node: a tensor, or a list of tensors that torch unpacks together."""
 
     def __init__(self, node: object, attribute: str, raws: list[Any], many: bool) -> None:
+        """Read the attribute, without running a hook.
+        :param raws: the raw saved tensors under it.
+        :param many: whether torch unpacks a list of tensors.
+        """
         self._node, self._name, self._raws, self.many = node, attribute, raws, many
         self.freed = False
         self.hook: object = None
@@ -176,6 +195,7 @@ class _Attribute:
             self._read()
 
     def _read(self) -> None:
+        """Read the attribute into this object: its values, or the hook that hides them, or whether they are freed."""
         watch = _GuardedRead()
         try:
             try:
@@ -215,6 +235,7 @@ class _Attribute:
         raise _UnpackHookCalled
 
     def tensor(self, i: int) -> object:
+        """Return tensor number `i`; ``None`` if there is none."""
         return self._values[i] if i < len(self._values) else None
 
     def packed(self, i: int) -> object:
@@ -223,9 +244,11 @@ class _Attribute:
         return self._content if i == first and self.hook is not None and self._content is not None else Unseen()
 
     def changed(self, i: int) -> bool:
+        """Return whether tensor number `i` was written in place since the save."""
         return i in self._written and bool(self._written[i].text)
 
     def own(self, i: int) -> bool:
+        """Return whether tensor number `i` is a result of the node itself."""
         return i < len(self._own) and self._own[i] and not self.changed(i)
 
     def hidden(self, i: int) -> int:
@@ -246,10 +269,14 @@ class Slot:
     """A saved tensor, with the attributes that newer torch exposes."""
 
     def __init__(self, attribute: _Attribute, i: int) -> None:
+        """Take the attribute, and the index of the tensor in it."""
         self._attribute, self._i = attribute, i
 
     @property
     def unpack_hook(self) -> object:
+        """The unpack hook; ``None`` if there is none.
+        :raises RuntimeError: a backward has freed the tensor.
+        """
         if self._attribute.freed:
             raise RuntimeError("a backward has freed it")
         return self._attribute.hook
@@ -262,10 +289,12 @@ class Slot:
 
     @property
     def many(self) -> bool:
+        """Whether torch unpacks this tensor in a list with others."""
         return self._attribute.many
 
     @property
     def hidden_users(self) -> int:
+        """The number of references to the memory that Python cannot see."""
         return self._attribute.hidden(self._i)
 
     @property
@@ -280,6 +309,7 @@ class Slot:
 
     @property
     def freed(self) -> bool:
+        """Whether a backward has freed the tensor."""
         return self._attribute.freed
 
 

@@ -19,6 +19,7 @@ from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
     "NO_GRAPH UNUSED",
 )
 def no_graph() -> None:
+    """Check the errors of a loss without a graph, and of an input that the loss does not depend on."""
     text = said_by(leaf().detach().sum().backward)
     expect(torch_texts.NO_GRAPH in text, f"torch says {text}")
     text = said_by(lambda: torch.autograd.grad(leaf().sum(), leaf()))
@@ -27,12 +28,14 @@ def no_graph() -> None:
 
 @fact("errors of losses that are no scalars", "backward-error does not say what is missing", "NOT_SCALAR")
 def not_scalar() -> None:
+    """Check the error of a backward from a tensor of several elements."""
     text = said_by((leaf() * 1).backward)
     expect(torch_texts.NOT_SCALAR in text, f"torch says {text}")
 
 
 @fact("errors of hooks that change a gradient", "backward-error does not name the hook", "CHANGED_BY_HOOK")
 def changed_by_hook() -> None:
+    """Check the error of a hook that returns a gradient of another shape."""
     x = leaf() * 1
     x.register_hook(lambda grad: grad.new_ones(7))
     text = said_by(x.sum().backward)
@@ -45,6 +48,7 @@ def changed_by_hook() -> None:
     "INFERENCE",
 )
 def inference() -> None:
+    """Check the error of an op that would save a tensor made in inference mode."""
     x = leaf()
     with torch.inference_mode():
         made = x * 1
@@ -59,6 +63,7 @@ def inference() -> None:
     " NOT_COPIED COPIES",
 )
 def refused_writes() -> None:
+    """Check the errors of writes in place, ``out=``, and copies that autograd refuses."""
     x = leaf()
     base = x * 1
     with torch.no_grad():
@@ -67,8 +72,11 @@ def refused_writes() -> None:
         made = x * 1
 
     class View(torch.autograd.Function):
+        """A custom function whose result is a view."""
+
         @staticmethod
         def forward(ctx: object, given: torch.Tensor) -> torch.Tensor:
+            """Return `given` as a vector that shares its memory."""
             return given.view(-1)
 
     refused = {
@@ -98,6 +106,7 @@ def refused_writes() -> None:
     [OWN_PROCESS],
 )
 def refused_updates() -> None:
+    """Check the errors of optimizers, schedulers and gradient scalers."""
     for part, call in _refused_updates().items():
         text = said_by(call, Exception)
         fits = part in text if isinstance(part, str) else part.search(text)
@@ -124,6 +133,7 @@ def _refused_updates() -> dict[Any, Callable[[], object]]:
     fresh.scale(x.sum())
 
     def step_over() -> None:
+        """Step a scheduler beyond its end, without warnings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             over.step()
@@ -153,6 +163,7 @@ def _refused_updates() -> dict[Any, Callable[[], object]]:
     "HOOKED_VIEW WRITTEN_VIEW",
 )
 def hooked_view() -> None:
+    """Check the error of a write to an output of a module that has backward hooks."""
     made = BackwardHook(torch.nn.Module(), [print], []).setup_output_hook(leaf() * 1)
     text = said_by(lambda: made.add_(1))
     expect(torch_texts.HOOKED_VIEW in text and torch_texts.WRITTEN_VIEW in text, f"torch says {text}")
@@ -163,11 +174,13 @@ class _Wrong(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, shape: bool) -> torch.Tensor:
+        """Return twice `x`. `shape` chooses what its backward does wrong."""
         ctx.shape = shape
         return x * 2
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> object:
+        """Return a gradient of another shape, or one gradient too few."""
         return (grad.new_ones(7), None) if ctx.shape else grad
 
 
@@ -178,6 +191,7 @@ class _Wrong(torch.autograd.Function):
     [ENGINE],
 )
 def wrong_gradients() -> None:
+    """Check the errors of a custom function that returns wrong gradients."""
     for shape, words in ((True, torch_texts.WRONG_SHAPE), (False, torch_texts.WRONG_NUMBER)):
         made = _Wrong.apply(leaf(), shape)
         text = said_by(lambda made=made: made.sum().backward())  # type: ignore[misc]
@@ -186,13 +200,17 @@ def wrong_gradients() -> None:
 
 
 class _Once(torch.autograd.Function):
+    """A custom function without a second derivative."""
+
     @staticmethod
     def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        """Return twice `x`."""
         return x * 2
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:
+        """Return twice `grad`."""
         return grad * 2
 
 
@@ -203,6 +221,7 @@ class _Once(torch.autograd.Function):
     [ENGINE],
 )
 def second_derivatives() -> None:
+    """Check the errors of ops and functions that have no second derivative."""
     x, size = leaf(), leaf(1)
     (first,) = torch.autograd.grad((_Once.apply(x) * size).sum(), x, create_graph=True)
     text = said_by(first.sum().backward)
@@ -220,6 +239,7 @@ def second_derivatives() -> None:
     "OUT_OF_MEMORY WANTED",
 )
 def allocations() -> None:
+    """Check the error of an allocation that is too large, and that the requested size can be read from it."""
     text = said_by(lambda: torch.empty(1 << 50, dtype=torch.uint8))
     wanted = torch_texts.WANTED.search(text)
     found = torch_texts.OUT_OF_MEMORY.search(text) and wanted and (wanted["count"], wanted["unit"])

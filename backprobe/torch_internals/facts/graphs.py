@@ -27,6 +27,7 @@ from .registry import ENGINE, expect, fact, leaf
     "_sequence_nr _get_sequence_nr",
 )
 def numbers() -> None:
+    """Check that nodes get consecutive sequence numbers, and accumulators their special one."""
     x = leaf()
     first = autograd_engine.next_sequence_nr()
     made: torch.Tensor = x.exp().sin()
@@ -47,6 +48,7 @@ def numbers() -> None:
     "_FunctionBase _functions",
 )
 def skipping() -> None:
+    """Check that the counter of sequence numbers can be moved forward."""
     first = autograd_engine.next_sequence_nr()
     autograd_engine.skip_sequence_numbers(5)
     moved = autograd_engine.next_sequence_nr() - first
@@ -59,6 +61,7 @@ def skipping() -> None:
     "_input_metadata",
 )
 def metadata() -> None:
+    """Check that a node knows the shapes, dtypes and devices of its outputs."""
     (one,) = leaf().exp().grad_fn._input_metadata  # type: ignore[union-attr]
     seen = (tuple(one.shape), one.dtype, str(one.device), bool(one.is_nested_tensor))
     expect(seen == ((3,), torch.float32, "cpu", False), f"a node of 3 floats says {seen}")
@@ -71,6 +74,9 @@ def metadata() -> None:
     "accumulators and reshapes are taken for other nodes: orders, norms and parameters are wrong",
 )
 def names() -> None:
+    """Check the names of nodes that are recognised by name: accumulators, reshapes, casts, functions flat
+    everywhere.
+    """
     x = leaf(4)
     made = x.view(2, 2)
     accumulator: Any = made.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
@@ -95,6 +101,7 @@ def names() -> None:
     "COPY_SLICES AS_STRIDED",
 )
 def slices() -> None:
+    """Check the names of the nodes that appear when a view or its base is written in place."""
     base = leaf() * 1
     view = base[:2]
     view.mul_(2)
@@ -111,6 +118,7 @@ class _Twice(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        """Record ctx, caller and arguments in ``seen``; return twice `x`."""
         calls = CustomCalls(lambda frame: dict(frame.f_locals))
         under = calls.innermost(sys._getframe())
         _Twice.seen = [ctx, None if under is None else (under.f_back.f_code, calls.arguments_of(under))]
@@ -118,6 +126,7 @@ class _Twice(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+        """Return twice `grad`."""
         return grad * 2
 
 
@@ -127,6 +136,7 @@ class _Twice(torch.autograd.Function):
     "_forward_cls",
 )
 def functions() -> None:
+    """Check that the ctx of a custom function is its node, and that the node knows its class and name."""
     made: Any = _Twice.apply(leaf())
     node, (ctx, _) = made.grad_fn, _Twice.seen
     _Twice.seen = []
@@ -143,6 +153,7 @@ def functions() -> None:
     "FUNCTION_APPLY",
 )
 def applied() -> None:
+    """Check that a custom function's caller and arguments are found on the stack of its forward."""
     x = leaf()
     _Twice.apply(x)
     (_, found), _Twice.seen = _Twice.seen, []
@@ -158,6 +169,7 @@ def applied() -> None:
     needs=[ENGINE],
 )
 def hooks() -> None:
+    """Check that the handle of a node's hook leads to the dict of its hooks, whose order is the order of calls."""
     made = leaf().exp()
     node: Any = made.grad_fn
     for register, count in ((node.register_hook, 2), (node.register_prehook, 1)):
@@ -179,6 +191,7 @@ def hooks() -> None:
     needs=[ENGINE],
 )
 def many_hooks() -> None:
+    """Check that hooks can be put on nodes without handles, run in order, and can be removed."""
     made = leaf().exp()
     node: Any = made.grad_fn
     called: list[str] = []
@@ -199,6 +212,7 @@ def many_hooks() -> None:
     "graphs that stay alive are not noticed",
 )
 def notes() -> None:
+    """Check that a node keeps its Python object and its metadata while it lives, and not longer."""
     made = leaf().exp()
     expect(made.grad_fn is made.grad_fn, "a node is another object at every look")
     held = _Token()
@@ -215,6 +229,7 @@ def notes() -> None:
     "a graph of some ten thousand nodes that backprobe has looked at may crash the process when it is freed",
 )
 def deep() -> None:
+    """Check that a protected deep graph is freed band by band."""
     made = leaf()
     for _ in range(12):
         made = made.sin()
@@ -233,6 +248,7 @@ def deep() -> None:
 
 
 def _note(order: list[int], i: int, _: object) -> None:
+    """Append `i` to `order`; used as the callback of a weak reference."""
     order.append(i)
 
 

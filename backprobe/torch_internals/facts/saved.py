@@ -15,18 +15,25 @@ from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
 class _Product(torch.autograd.Function):
+    """A custom function that multiplies two tensors and saves both."""
+
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Save `a` and `b`, and return their product."""
         ctx.save_for_backward(a, b)
         return a * b
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the gradients of both factors."""
         a, b = ctx.saved_tensors
         return grad * b, grad * a
 
 
 def _read(node: object) -> list[tuple[str, torch.Tensor | None, bool, bool]]:
+    """Read the tensors that `node` saved, without unpack hooks.
+    :returns: for each: its name, the tensor, whether the node itself made it, whether it was written in place since.
+    """
     found, _ = saved_by_nodes.read_saved(node, saved_by_nodes.saved_attributes(type(node), node))
     return [(name, tensor, own, changed) for name, tensor, own, changed, _ in found]
 
@@ -37,6 +44,7 @@ def _read(node: object) -> list[tuple[str, torch.Tensor | None, bool, bool]]:
     "_saved_result _raw_saved_tensors",
 )
 def saved() -> None:
+    """Check which tensors nodes save, under which names, and that a write to one of them shows."""
     x = leaf()
     power, product, custom = x.exp(), x * x, _Product.apply(x, x)
     ((name, tensor, own, changed),) = _read(power.grad_fn)
@@ -59,12 +67,17 @@ def saved() -> None:
     "_saved_tensors_hooks_get_disabled_error_message",
 )
 def hooked() -> None:
+    """Check that a tensor packed by hooks can be seen without being unpacked, and that the stack of hooks can be
+    read.
+    """
     called: list[object] = []
 
     def pack(tensor: torch.Tensor) -> object:
+        """Pack a tensor for the check."""
         return ("packed", tensor.detach())
 
     def unpack(packed: Any) -> Any:
+        """Record the call, and return the tensor."""
         called.append(packed)
         return packed[1]
 
@@ -92,6 +105,7 @@ def hooked() -> None:
     [ENGINE],
 )
 def freed() -> None:
+    """Check that a node counts as freed after a backward, and the error of a second backward."""
     made = _Product.apply(leaf().exp(), leaf())
     nodes: tuple[torch.autograd.graph.Node, ...] = (made.grad_fn, made.grad_fn.next_functions[0][0])
     expect([saved_by_nodes.is_freed(n) for n in nodes] == [False, False], "nodes count as freed before any backward")
@@ -107,6 +121,7 @@ def freed() -> None:
     "IN_PLACE IN_PLACE_DETAIL",
 )
 def in_place() -> None:
+    """Check the error for a saved tensor that was written in place, and what can be read from it."""
     text = saved_by_nodes.in_place_error()
     found = torch_texts.IN_PLACE_DETAIL.search(text)
     expect(torch_texts.IN_PLACE in text and found is not None, f"torch says {text}")
@@ -122,6 +137,7 @@ def in_place() -> None:
     needs=[OWN_PROCESS],
 )
 def extensions() -> None:
+    """Check that the node of a compiled TorchScript function counts as one whose saved tensors are not listed."""
     compiled = torch.jit.CompilationUnit("def twice(x):\n    return x * 2 + 1\n")
     made: Any = None
     for _ in range(3):  # the node of the whole function appears once it is optimised; Python knows only its name
@@ -136,6 +152,7 @@ def extensions() -> None:
     "_saved_correction _saved_dim _saved_eps _saved_exponent _saved_keepdim",
 )
 def again() -> None:
+    """Check that results of ops can be computed again from the tensors that their nodes save."""
     x = torch.full((2, 3), 0.3, dtype=torch.float64, requires_grad=True)
     for made in (x.log(), x / (x + 1), x * x.exp(), x**2.5, torch.logit(x, 1e-3), x.var(1, keepdim=True), x.acos()):
         node: Any = made.grad_fn
@@ -151,6 +168,7 @@ def again() -> None:
     "_saved_alpha _saved_beta _saved_dim _saved_dim0 _saved_dim1 _saved_keepdim _saved_exponent",
 )
 def from_inputs() -> None:
+    """Check that results of ops can be computed again from their inputs and the settings that their nodes save."""
     x = torch.tensor([[0.3, 0.5, 0.9], [0.2, 0.7, 0.4]], dtype=torch.float64, requires_grad=True)
     w = torch.tensor([[0.6, 0.1, 0.8], [0.3, 0.2, 0.5]], dtype=torch.float64, requires_grad=True)
     made = [x + w, torch.sub(x, w, alpha=2), x * w, x / w, x**2, -x, x.abs(), x.softmax(-1), x.sum(-1), x.mean()]
@@ -174,6 +192,7 @@ def from_inputs() -> None:
     "_saved_training",
 )
 def statistics() -> None:
+    """Check that a normalisation's node says whether it used running statistics."""
     x, mean, var = torch.ones(2, 3, requires_grad=True), torch.zeros(3), torch.ones(3)
     made = (torch.nn.functional.batch_norm(x, mean, var, training=training) for training in (True, False))
     read = [saved_by_nodes.uses_running_statistics(one.grad_fn) for one in made]
@@ -186,6 +205,7 @@ def statistics() -> None:
     "_saved_scale _saved_is_causal",
 )
 def attention() -> None:
+    """Check that an attention's node says its scale and whether it is causal."""
     q = torch.ones(1, 1, 3, 4, requires_grad=True)
     attend = torch.nn.functional.scaled_dot_product_attention
     made = (attend(q, q, q, scale=scale, is_causal=scale is not None) for scale in (None, 0.25))
@@ -199,6 +219,7 @@ def attention() -> None:
     "_saved_padding_idx",
 )
 def lookups() -> None:
+    """Check that an embedding's node keeps its ids and its padding row."""
     table, ids = torch.ones(3, 2, requires_grad=True), torch.tensor([0, 2])
     for row, given in ((0, 0), (1, -2), (-1, None)):
         node = torch.nn.functional.embedding(ids, table, padding_idx=given).grad_fn
@@ -213,6 +234,7 @@ def lookups() -> None:
     "_saved_ignore_index",
 )
 def class_targets() -> None:
+    """Check that the node of ``nll_loss`` keeps its targets and the class that it ignores."""
     targets = torch.tensor([1, 0])
     for ignored in (-100, 2):
         scores = torch.zeros(2, 3, requires_grad=True)
@@ -228,6 +250,7 @@ def class_targets() -> None:
     "_saved_target_lengths _saved_blank",
 )
 def ctc_targets() -> None:
+    """Check that the node of ``ctc_loss`` keeps its targets, their lengths and the blank."""
     scores = torch.zeros(4, 2, 3, requires_grad=True)
     targets, lengths = torch.tensor([[1, 2], [1, 0]]), torch.tensor([2, 1])
     node: torch.autograd.graph.Node | None = torch.nn.functional.ctc_loss(
@@ -244,6 +267,7 @@ def ctc_targets() -> None:
     "_saved_dim _saved_self_sym_sizes",
 )
 def choices() -> None:
+    """Check that nodes of ``topk`` and ``max`` keep dimension and shape of their input, and views the shape before."""
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
     made: tuple[torch.Tensor, ...] = (x.topk(2, -1).values, x.topk(2, 1).values, x.max(-1).values, x.topk(1, 0).values)
     read = [saved_by_nodes.chosen_from(one.grad_fn) for one in made]
@@ -260,6 +284,7 @@ def choices() -> None:
     "_saved_dim _saved_self_sym_sizes _saved_start _saved_end _saved_step",
 )
 def slices() -> None:
+    """Check that a slice's node says which positions it took."""
     x = torch.zeros(2, 5, 3, requires_grad=True)
     made: tuple[torch.Tensor, ...] = x[:, :-1], x[..., 1:, :], x[:, 1:-1], x[:, ::2], x[1:], x.mul(2)
     read = [saved_by_nodes.slice_of(one.grad_fn) for one in made]
@@ -272,7 +297,13 @@ def slices() -> None:
     "FUNCTION_FILE KEEPS_FINITE",
 )
 def once() -> None:
+    """Check that functions marked ``once_differentiable`` are recognised, and the files of functions that use
+    gradients.
+    """
+
     class Once(_Product):
+        """A custom function without a second derivative."""
+
         backward = staticmethod(torch.autograd.function.once_differentiable(_Product.backward))
 
     expect(
@@ -289,6 +320,7 @@ def once() -> None:
     "_saved_alpha _saved_dim _saved_exponent _saved_reduction _saved_self_sym_sizes",
 )
 def terms_of_losses() -> None:
+    """Check that the terms of a loss and their weights can be read from its graph."""
     x = torch.full((2, 3), 0.5).requires_grad_()
     error = torch.nn.functional.mse_loss(x.tanh(), torch.zeros(2, 3))
     loss = 3 * torch.sub(error, x.square().mean(1).sum(), alpha=2) - x.exp().sum() / 4

@@ -12,6 +12,7 @@ from .registry import DYNAMO, ENGINE, expect, fact, leaf
 
 
 def _plain(size: int = 3) -> torch.Tensor:
+    """Return a tensor of ones without a graph."""
     return torch.ones(size, dtype=torch.float32, device="cpu")
 
 
@@ -22,6 +23,7 @@ def _plain(size: int = 3) -> torch.Tensor:
     "_version",
 )
 def versions() -> None:
+    """Check that a write moves the version of a tensor, its views and aliases, and not that of ``.data``."""
     x = _plain()
     was, other = x._version, x.data
     view, token = x[:2], x.detach()
@@ -38,6 +40,7 @@ def versions() -> None:
     "_is_view _base",
 )
 def views() -> None:
+    """Check that a view knows its base, also one made under ``no_grad``."""
     x = leaf().exp()
     with torch.no_grad():
         view = x[:1]
@@ -52,6 +55,7 @@ def views() -> None:
     [ENGINE],
 )
 def hooks() -> None:
+    """Check the attributes that hold a tensor's hooks, and the order in which they run."""
     x, called = leaf(), []
     expect(not x._backward_hooks and not autograd_engine.post_accumulate_hooks(x), "a new tensor has hooks")
     x.register_hook(lambda grad: called.append("first"))
@@ -75,6 +79,7 @@ def hooks() -> None:
     "_fix_weakref",
 )
 def weak() -> None:
+    """Check that a weak reference follows a tensor as long as Python or torch uses it."""
     x = _plain()
     view, ref = x[:1], references.tensor_ref(x)
     number = id(x)
@@ -92,6 +97,7 @@ def weak() -> None:
     "",
 )
 def swapped() -> None:
+    """Check that a tensor with a weak reference can be swapped with another."""
     x, other = _plain(), torch.zeros(3, device="cpu")
     ref = references.tensor_ref(x)
     try:
@@ -107,6 +113,7 @@ def swapped() -> None:
     "_cdata _storage_Use_Count",
 )
 def storages() -> None:
+    """Check that storages are recognised and their users counted."""
     x, other = _plain(), _plain()
     keys = [storage_ids.storage_key(t.untyped_storage()) for t in (x, x[1:], other)]
     expect(keys[0] == keys[1] != keys[2], f"a tensor, its view and another tensor have the storages {keys}")
@@ -123,6 +130,7 @@ def storages() -> None:
     "_indices _values",
 )
 def sparse() -> None:
+    """Check that the parts of a sparse tensor can be read."""
     indices = torch.zeros((1, 2), dtype=torch.int64, device="cpu")
     made = torch.sparse_coo_tensor(indices, _plain(2), (3,), check_invariants=False)
     shapes = [tuple(t.shape) for t in storage_ids.sparse_parts(made)]
@@ -135,6 +143,7 @@ def sparse() -> None:
     "_foreach_norm",
 )
 def norms() -> None:
+    """Check that torch computes the norms of several tensors in one call."""
     found = [float(n) for n in torch._foreach_norm([_plain(4), _plain(9)])]
     expect(found == [2.0, 3.0], f"norms of 4 and 9 ones are {found}")
 
@@ -145,6 +154,7 @@ def norms() -> None:
     "_foreach_sub_ _foreach_div_",
 )
 def written_at_once() -> None:
+    """Check that torch writes to several tensors in one call."""
     some = [_plain(2), _plain(2)]
     torch._foreach_div_(some, [2.0, 4.0])
     torch._foreach_sub_(some, [_plain(2), _plain(2)])
@@ -159,6 +169,7 @@ def written_at_once() -> None:
     "_schema",
 )
 def schemas() -> None:
+    """Check that an op's schema says whether it writes its input."""
     for op, writes in ((torch.ops.aten.add_.Tensor, True), (torch.ops.aten.add.Tensor, False)):
         first = op._schema.arguments[0]
         alias = first.alias_info is not None and first.alias_info.is_write
@@ -171,6 +182,7 @@ def schemas() -> None:
     "_pytree",
 )
 def trees() -> None:
+    """Check that torch's functions take nested arguments apart and put them together again."""
     tree = {"a": [1, (2,)], "b": 3}
     leaves, spec = tree_flatten(tree)
     expect(leaves == tree_leaves(tree) == [1, 2, 3], f"the leaves of {tree} are {leaves}")
@@ -183,6 +195,7 @@ def trees() -> None:
     "_FunctionBase",
 )
 def retained() -> None:
+    """Check that outputs of nodes that retain their gradient are counted."""
     x = leaf()
     made = retain_grad.InspectedFunction.apply(x.exp()).sin()
     layout = retain_grad.Layout()
@@ -201,6 +214,7 @@ def retained() -> None:
     [ENGINE, DYNAMO],
 )
 def batches() -> None:
+    """Check that the tensors behind a batched gradient can be read."""
     x = leaf()
     made = x.exp()
     seen: list[list[torch.Tensor]] = []
