@@ -28,6 +28,7 @@ class Copy:
     """
 
     def __init__(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> None:
+        """Start to copy `numbers` to the CPU, without waiting."""
         #: Kept until the copy is complete: the allocator could otherwise give their memory to another stream.
         self._numbers = numbers
         self._sizes = [number.numel() for number in numbers]
@@ -98,6 +99,7 @@ class Later:
     """Numbers that wait on accelerators, each with the callback that receives it."""
 
     def __init__(self) -> None:
+        """Begin without numbers."""
         self._pending: list[tuple[torch.Tensor, Callable[[list[float]], None]]] = []
         #: The copy that is under way, and the callbacks of its numbers.
         self._copy_under_way: tuple[Copy, list[Callable[[list[float]], None]]] | None = None
@@ -114,6 +116,7 @@ class Later:
             self._start_copy()
 
     def _may_start_copy(self) -> bool:
+        """Return whether the next copy may start now, possibly after waiting for the one under way."""
         # Wait for a copy that is still under way once as many numbers again are pending: this bounds the memory.
         return (
             self._copy_under_way is None

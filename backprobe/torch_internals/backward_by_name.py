@@ -26,6 +26,9 @@ _watching: weakref.WeakSet[object] = weakref.WeakSet()
 
 @functools.wraps(own)
 def shown(*args: object, **kwargs: object) -> object:
+    """Run a backward as ``torch.autograd.backward`` does, and let function modes intercept the call if one of ours is
+    active.
+    """
     for i in range(torch._C._len_torch_function_stack()):
         if torch._C._get_function_stack_at(i) in _watching:
             return handle_torch_function(shown, (), *args, **kwargs)

@@ -61,6 +61,7 @@ class Compilations:
     """
 
     def __init__(self) -> None:
+        """Begin with nothing read: the first ``new`` returns everything that torch still keeps."""
         self._last: object = None
         self._breaks = 0
         self.lost = 0
@@ -85,6 +86,7 @@ class Compilations:
 
 
 def _compilation(noted: Any) -> Compilation:
+    """Translate Dynamo's record of a compilation."""
     resumes = _RESUMES.match(noted.co_name or "")
     guard, _, relied = (noted.recompile_reason or "").partition("\nUser stack trace:")
     failed = noted.fail_reason or ""
@@ -109,10 +111,12 @@ def _compilation(noted: Any) -> Compilation:
 
 
 def _broken(noted: Any) -> Broken:
+    """Translate Dynamo's record of a graph break."""
     return Broken(reason_text(noted.reason), tuple((f.filename, f.lineno or 0, f.name) for f in noted.user_stack))
 
 
 def _places(text: str) -> tuple[Place, ...]:
+    """Return the (file, line, function) of each frame of a traceback in `text`."""
     return tuple((m[1], int(m[2]), m[3].strip()) for m in FRAME.finditer(text))
 
 

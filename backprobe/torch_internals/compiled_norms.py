@@ -74,19 +74,25 @@ class BoundedNotes(Notes):
     """Notes that raise ``TooLarge`` if the forward needs more than `limit` bytes."""
 
     def __init__(self, limit: float) -> None:
+        """Begin without notes."""
         super().__init__(False)
         self._bytes_left = limit
 
     def subtract(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Subtract the memory of `tensors` from the bytes that are left.
+        :raises TooLarge: none are left.
+        """
         self._bytes_left -= sum(map(owned_bytes, tensors))
         if self._bytes_left < 0:
             raise TooLarge
 
     def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Record the region's inputs; return whether all are finite. Raises ``TooLarge``."""
         self.subtract(tensors)
         return super().begin(tensors)
 
     def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
+        """Record the run of `node`; see ``Notes.note``. Raises ``TooLarge``."""
         super().note(node, given, before, out)
         outs = out if isinstance(out, (tuple, list)) else (out,)
         self.subtract([t for t in outs if type(t) is torch.Tensor])
@@ -130,6 +136,9 @@ def free_memory(args: Sequence[object]) -> float:
 def _measure_inside(
     call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int, limit: float
 ) -> RegionNodes | None:
+    """Run a region call and its backward again, and measure the gradients at each node; see ``norms_inside``.
+    :param limit: bytes that the forward may need.
+    """
     notes = BoundedNotes(limit)
     out, given = reexecute(call, notes)
     outputs = outputs_with_gradients(out, gradients)
@@ -144,10 +153,14 @@ def _measure_inside(
     slots: list[tuple[int, list[int | None], list[int | None]]] = []
 
     def slots_of(grads: Any) -> list[int | None]:
+        """Measure gradients; return for each its slot in the norms, or ``None`` if there is no gradient."""
         return [norms.take(g) if isinstance(g, torch.Tensor) else None for g in grads]
 
     def after(node: object, made: object) -> Callable[[Any, Any], None]:
+        """Return a hook that measures the gradients of `node`."""
+
         def hook(grad_inputs: object, grad_outputs: object) -> None:
+            """Measure the gradients of the node that has just run."""
             slots.append((number[id(node)], slots_of(grad_outputs), slots_of(grad_inputs)))
 
         return hook
@@ -157,6 +170,7 @@ def _measure_inside(
     norms.flush()
 
     def value(slot: int | None) -> float | None:
+        """Return the norm in `slot`; ``None`` if there is none."""
         return None if slot is None or slot in norms.unmeasured else norms.values[slot]
 
     for order, (i, incoming_norms, outgoing_norms) in enumerate(slots):

@@ -36,14 +36,21 @@ class _VersionNotes(Notes):
     """Notes of which node took which storage to which version."""
 
     def __init__(self) -> None:
+        """Begin without notes."""
         super().__init__(False)
         self._writes: list[tuple[torch.fx.Node, int, int]] = []
         self._alive: list[object] = []  # an address identifies a storage only while it lives
 
     def input_states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Return the version of each tensor."""
         return [t._version for t in tensors]
 
     def note(self, node: torch.fx.Node, given: list[Any], before: list[Any], out: object) -> None:
+        """Record the run of `node`, and which of its inputs it wrote to.
+        :param given: its input tensors.
+        :param before: their versions before the run.
+        :param out: its result.
+        """
         super().note(node, given, before, out)
         self._alive += [*given, out]
         for t, version in zip(given, before, strict=True):
@@ -65,11 +72,16 @@ def refused_write(region: CompiledGraph, args: Sequence[object]) -> RefusedWrite
 
 
 def _find_refused_write(call: RegionCall) -> RefusedWrite | None:
+    """Run the region with fake tensors, provoke the error in its backward, and return the write; runs on its own
+    thread.
+    :returns: ``None`` if the backward does not fail, or the write is not found.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     notes, running = _VersionNotes(), []
 
     def before(node: object) -> Callable[[object], None]:
+        """Return a hook that records that `node` begins to run."""
         return lambda _: running.append(node)
 
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.enable_grad():

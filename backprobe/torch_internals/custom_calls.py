@@ -52,6 +52,7 @@ class CustomCalls:
     """
 
     def __init__(self, variables: Callable[[FrameType], dict[str, Any]]) -> None:
+        """Begin with empty caches."""
         self._variables = variables
         #: By id of a code object: the object (kept alive), and functions without a ``ctx`` that use it; ``None``: not a
         #: ``forward``.
@@ -72,6 +73,7 @@ class CustomCalls:
         return found
 
     def outermost(self, frame: FrameType | None) -> Any:
+        """Return the outermost such frame at or above `frame`; ``None`` if no custom function runs."""
         found = frame = self.innermost(frame)
         while frame is not None and (frame := self.innermost(frame.f_back)) is not None:
             found = frame
@@ -86,6 +88,9 @@ class CustomCalls:
         return found[_context_in(found) + 1 :]
 
     def _find_frame(self, frame: FrameType | None) -> FrameType | None:
+        """Return the innermost frame at or above `frame` that runs a custom function's ``forward``; ``None`` without
+        one.
+        """
         known, forwards = self._functions_by_code, None
         while frame is not None:
             code = frame.f_code
@@ -102,6 +107,9 @@ class CustomCalls:
         return None
 
     def _collect_forwards(self) -> dict[int, list[weakref.ref[FunctionType]]]:
+        """Return the code of the ``forward`` of all custom functions, by id; for each, the functions without a
+        ``ctx``.
+        """
         self._class_count = len(_Function.__subclasses__())
         found: dict[int, list[weakref.ref[FunctionType]]] = {}
         for one in _classes():
@@ -143,6 +151,7 @@ def _code_of(forward: object) -> CodeType | None:
 
 
 def _cell_value(cell: CellType) -> object:
+    """Return the value of a closure cell; ``None`` if it is not assigned yet."""
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet

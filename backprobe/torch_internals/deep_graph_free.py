@@ -34,10 +34,12 @@ class _Pending(threading.local):
     """
 
     def __init__(self) -> None:
+        """Begin without nodes."""
         self._nodes: list[torch.autograd.graph.Node] = []
         self._busy = False
 
     def take(self, nodes: list[torch.autograd.graph.Node]) -> None:
+        """Release `nodes`, and empty the list; at once, or when the release under way on this thread gets to them."""
         self._nodes += nodes
         nodes.clear()  # the last other reference is gone
         if self._busy:  # a caller up the stack releases them
@@ -59,9 +61,11 @@ class _Below:
     __slots__ = ("_pending", "nodes")
 
     def __init__(self, nodes: list[torch.autograd.graph.Node]) -> None:
+        """Take the nodes to own."""
         self._pending, self.nodes = _PENDING, nodes  # it may outlive this module at interpreter exit
 
     def __del__(self) -> None:
+        """Release the nodes."""
         self._pending.take(self.nodes)
 
 

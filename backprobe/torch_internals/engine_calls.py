@@ -24,6 +24,9 @@ if own is not None:
     @functools.wraps(own)
     @dynamo_passthrough
     def heard(*args: object, **kwargs: object) -> object:
+        """Run the engine as torch's own function does, through the listeners, the last one outermost; return its
+        result.
+        """
         if len(_listening) == 1:
             return _listening[0](own, *args, **kwargs)
         call = own

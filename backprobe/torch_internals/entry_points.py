@@ -49,6 +49,7 @@ class EntryPoint:
 
 
 def entry_points() -> list[EntryPoint]:
+    """Return the entry points of the installed torch."""
     return [
         EntryPoint(function, kind, roots, inspect.signature(function))
         for function, kind, roots in (

@@ -41,6 +41,7 @@ class Flight:
     """
 
     def __init__(self, site_of: Callable[[list[tuple[str, int, str]]], Site | None]) -> None:
+        """Begin with nothing requested."""
         self._site_of = site_of
         self._is_requested = False
 
@@ -77,6 +78,7 @@ class Flight:
         )
 
     def _collective(self, entry: dict[str, Any]) -> Collective:
+        """Translate an entry of the flight recorder."""
         kinds = [str(dtype).lower() for dtype in entry["input_dtypes"]]
         shapes = [f"{kind}{list(size)}" for kind, size in zip(kinds, entry["input_sizes"], strict=False)]
         frames = [(frame["filename"], frame["line"], frame["name"]) for frame in entry.get("frames", ())]
@@ -95,10 +97,12 @@ class Flight:
 
 
 def _sorted_entries() -> list[dict[str, Any]]:
+    """Return the entries of collectives, without point-to-point operations, in the order of their calls."""
     return sorted((one for one in entries() if not one["is_p2p"]), key=lambda one: int(one["time_created_ns"]))
 
 
 def _group_name(entry: dict[str, Any]) -> str:
+    """Return the name of an entry's process group, with its description if it has one."""
     name, description = entry["process_group"]
     return f"{name} ({description})" if description not in ("", "undefined") else str(name)
 

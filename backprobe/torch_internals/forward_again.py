@@ -19,10 +19,12 @@ MAX_RECOMPUTED_NUMEL = 1 << 26
 
 
 def _of_self(function: Callable[[object], object]) -> Callable[[object, dict[str, object]], object]:
+    """Return a formula that applies `function` to the tensor saved as ``self``."""
     return lambda node, kept: function(kept["self"])
 
 
 def _variance(node: Any, kept: dict[str, Any]) -> torch.Tensor:
+    """Recompute the result of ``var`` from its saved input."""
     how = {"correction": node._saved_correction, "keepdim": node._saved_keepdim}
     return kept["self"].var(node._saved_dim, **how)
 
@@ -86,6 +88,9 @@ class _Given:
     """The inputs of a node, and the shape and dtype of its result."""
 
     def __init__(self, kept: dict[str, Any], inputs: Sequence[Any], shape: torch.Size, dtype: torch.dtype) -> None:
+        """Take the saved tensors by name, the input at each edge (``None``: not known), and the result's shape and
+        dtype.
+        """
         self._kept, self._inputs, self.shape, self.dtype = kept, inputs, shape, dtype
 
     def __call__(self, edge: int, name: str = "") -> torch.Tensor:
@@ -106,7 +111,10 @@ def _dims(given: object) -> Any:
 
 
 def _reduced(function: Callable[..., object]) -> Callable[[torch.autograd.graph.Node, _Given], object]:
+    """Return a formula for a reduction, of all elements or along the dimensions that the node saved."""
+
     def reduce(node: torch.autograd.graph.Node, given: _Given) -> object:
+        """Recompute the result of the reduction `node`."""
         dim = getattr(node, "_saved_dim", None)
         return function(given(0)) if dim is None else function(given(0), _dims(dim), node._saved_keepdim)
 
@@ -124,6 +132,7 @@ def _chosen(node: torch.autograd.graph.Node, given: _Given) -> torch.Tensor:
 
 
 def _same_values(node: object, given: _Given) -> torch.Tensor:
+    """Recompute the result of an op that changes only the shape."""
     return given(0).reshape(given.shape)
 
 
@@ -159,6 +168,9 @@ _FROM_INPUTS: dict[str, Callable[[Any, _Given], object]] = {
 
 
 def _contained(formula: Callable[[], object], tensors: Any) -> torch.Tensor | None:
+    """Return the result of `formula`, computed without autocast; ``None`` if it raises.
+    :param tensors: the tensors that it uses; the first one's device is that of the autocast.
+    """
     try:
         with torch.autocast(next(iter(tensors)).device.type, enabled=False):
             return formula()

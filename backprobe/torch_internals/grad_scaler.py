@@ -51,6 +51,7 @@ class Scales:
     """The scale tensors of all scalers seen so far."""
 
     def __init__(self) -> None:
+        """Begin without scales."""
         self._known: list[weakref.ref[torch.amp.GradScaler]] = []
 
     def updated(self, scale: torch.Tensor) -> None:
@@ -64,6 +65,7 @@ class Scales:
         return next((scale for ref in reversed(self._known) if (scale := ref()) is not None), None)
 
     def is_scale(self, factor: torch.Tensor) -> bool:
+        """Return whether `factor` shares the memory of a known scale."""
         return any(one is not None and one.data_ptr() == factor.data_ptr() for one in (ref() for ref in self._known))
 
 

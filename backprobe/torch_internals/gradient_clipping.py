@@ -59,6 +59,7 @@ _listening_to_calls: list[CallListener] = []
 def _report_and_clip(
     parameters: object, max_norm: float, total_norm: torch.Tensor | None, *args: object, **kwargs: object
 ) -> object:
+    """Report the norm and the call to the listeners, then scale the gradients as torch does."""
     at_end: list[Callable[[], None]] = []
     if not compiling():
         for listener in tuple(_listening):
@@ -73,6 +74,7 @@ def _report_and_clip(
 
 @dynamo_passthrough
 def _report_and_group(tensors: Any, *args: object, **kwargs: object) -> object:
+    """Group tensors as torch does; report the call first if it comes from ``clip_grad_value_``."""
     if not compiling():
         frame = sys._getframe(1)
         if frame.f_code is _value_code:
@@ -107,6 +109,7 @@ def listen(listener: Callable[[torch.Tensor], None]) -> None:
 
 
 def unlisten(listener: Callable[[torch.Tensor], None]) -> None:
+    """Stop passing norms to `listener`."""
     if listener in _listening:
         _listening.remove(listener)
     _restore()
@@ -120,12 +123,14 @@ def listen_to_calls(listener: CallListener) -> None:
 
 
 def unlisten_to_calls(listener: CallListener) -> None:
+    """Stop passing calls to `listener`."""
     if listener in _listening_to_calls:
         _listening_to_calls.remove(listener)
     _restore()
 
 
 def _replace() -> None:
+    """Replace torch's functions by those that report, as far as there are listeners for them."""
     if getattr(clip_grad, SCALES, None) is _original is not None:
         setattr(clip_grad, SCALES, _report_and_clip)
     if _listening_to_calls and getattr(clip_grad, GROUPS, None) is _original_groups is not None:
@@ -133,6 +138,7 @@ def _replace() -> None:
 
 
 def _restore() -> None:
+    """Restore torch's functions that have no listeners any more."""
     if not (_listening or _listening_to_calls) and getattr(clip_grad, SCALES, None) is _report_and_clip:
         setattr(clip_grad, SCALES, _original)
     if not _listening_to_calls and getattr(clip_grad, GROUPS, None) is _report_and_group:

@@ -22,15 +22,18 @@ class RandomState:
     __slots__ = ("_states",)
 
     def __init__(self, devices: Iterable[torch.device] = ()) -> None:
+        """Read the current state of the CPU's generator and those of `devices`."""
         self._states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
         for device in devices:
             self._states[device] = torch.cuda.get_rng_state(device)
 
     def restore(self) -> None:
+        """Set the generators to this state."""
         for device, state in self._states.items():
             torch.set_rng_state(state) if device is None else torch.cuda.set_rng_state(state, device)
 
     def __eq__(self, other: object) -> bool:
+        """Return whether `other` is the same state."""
         return isinstance(other, RandomState) and all(torch.equal(s, other._states[d]) for d, s in self._states.items())
 
     __hash__ = None  # type: ignore[assignment]
@@ -62,6 +65,7 @@ class Isolation:
         engine: bool = True,
         roots: Iterable[torch.Tensor] | None = None,
     ) -> None:
+        """Search for the activations to protect, and read the random state if the blocks have their own."""
         self._devices = sorted({t.device for t in tensors if t.device.type == "cuda"}, key=str)
         self._retaining_activations: Callable[[], list[torch.Tensor]]
         if roots is not None:
@@ -89,6 +93,7 @@ class Isolation:
         return kept, theirs
 
     def end(self, before: Before) -> None:
+        """End a block: restore the random state and ``.grad`` as ``begin`` returned them."""
         kept, theirs = before
         if self._continues_random_state:
             self.now = self.read()
@@ -98,6 +103,7 @@ class Isolation:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
+        """Run the block inside with the state isolated."""
         before = self.begin()
         try:
             yield

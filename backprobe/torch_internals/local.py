@@ -93,6 +93,7 @@ def placement_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[str, ...]
 
 
 def _short(placement: Any) -> str:
+    """Return a placement as text: ``R``, ``S(0)`` or ``P``."""
     if placement.is_replicate():
         return "R"
     # A strided sharding counts as one of the same dimension.

@@ -21,6 +21,7 @@ class MemorySample:
     __slots__ = ("_address", "_memory", "_numel", "format", "ref", "storage")
 
     def __init__(self, parameter: torch.Tensor) -> None:
+        """Take the parameter; its memory is searched for at the first ``read``."""
         self.ref, self.format = tensor_ref(parameter), FORMATS.get(parameter.dtype, "")
         self._address, self.storage, self._numel = 0, 0, parameter.numel()
         self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
@@ -38,6 +39,7 @@ class MemorySample:
         return self._memory.raw
 
     def _find(self, parameter: torch.Tensor, address: int) -> bool:
+        """Find the sample in the memory of `parameter`, which begins at `address`; return whether it can be read."""
         self._address = 0
         if not address or not has_memory(parameter) or parameter.numel() != self._numel:
             return False
@@ -61,11 +63,13 @@ class WriteSample:
     __slots__ = ("_before", "_memory", "_version", "ref")
 
     def __init__(self, parameter: torch.Tensor) -> None:
+        """Read the elements and the version now, to compare with later."""
         self.ref, self._version = tensor_ref(parameter), parameter._version
         self._memory = MemorySample(parameter) if has_memory(parameter) else None
         self._before = self._read(parameter)
 
     def _read(self, parameter: torch.Tensor) -> Any:
+        """Return the elements now: from memory if possible, otherwise as a tensor; ``None`` if they cannot be read."""
         return self._memory.read() if self._memory is not None else _copy_of_some(parameter)
 
     def is_changed(self) -> bool | torch.Tensor:
@@ -95,6 +99,7 @@ def _copy_of_some(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
+    """Return the memory of the elements in the middle of `tensor`, which stays valid only while the tensor has it."""
     count = min(tensor.numel(), MAX_ELEMENTS)
     size = tensor.element_size()
     address = tensor.data_ptr() + (tensor.numel() - count) // 2 * size

@@ -50,6 +50,7 @@ def queries_modes(kind: type[nn.Module]) -> bool:
 
 
 def _search(kind: type[nn.Module]) -> bool:
+    """Search the code of the methods of `kind`, and the functions that they call, for a query of function modes."""
     waiting = [function for base in kind.__mro__ if base is not nn.Module for function in _methods(base)]
     seen: set[CodeType] = set()
     while waiting and len(seen) < MAX_FUNCTIONS:
@@ -69,6 +70,7 @@ def _search(kind: type[nn.Module]) -> bool:
 
 
 def _methods(owner: type) -> Iterator[FunctionType]:
+    """Yield the functions that a class defines: methods, properties' getters, and functions behind decorators."""
     for value in vars(owner).values():
         for one in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
             while isinstance(one, FunctionType):

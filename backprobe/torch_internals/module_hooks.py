@@ -22,12 +22,14 @@ class ModuleHooks:
     """Hooks before and after each module call; the latter run even if the call raises."""
 
     def __init__(self, enter: Callable[..., None], leave: Callable[..., None]) -> None:
+        """Take the functions to call before and after each module call; ``on`` registers them."""
         self._enter, self._leave = enter, leave
         #: After the first registration: the handles, and the hook of each.
         self._handles: list[tuple[RemovableHandle, Callable[..., None]]] = []
         self._on = False
 
     def on(self) -> None:
+        """Register the hooks, or restore them under the ids that they had."""
         if self._on:
             return
         self._on = True
@@ -43,12 +45,14 @@ class ModuleHooks:
                 _put(ref(), handle.id, True)
 
     def off(self) -> None:
+        """Remove the hooks."""
         self._on = False
         for handle, _ in self._handles:
             handle.remove()
 
 
 def _put(known: Any, number: int, value: object) -> None:
+    """Add an entry to an ordered dict of hooks, before the entries with higher ids."""
     known[number] = value
     for later in [one for one in known if one > number]:
         known.move_to_end(later)

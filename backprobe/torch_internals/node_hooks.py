@@ -26,6 +26,7 @@ class NodeHooks:
     """The hooks of one backward call."""
 
     def __init__(self) -> None:
+        """Begin without hooks."""
         #: For each round, the key of its hooks and the dicts that contain them.
         self._rounds: list[tuple[object, list[Any]]] = []
         #: Handles of hooks that torch registered its own way.
@@ -34,6 +35,7 @@ class NodeHooks:
         self.beside: list[Any] = []
 
     def __len__(self) -> int:
+        """Return the number of hooks that are registered."""
         return len(self._handles) + sum(len(dicts) for _, dicts in self._rounds)
 
     def put(self, hooks: Iterable[tuple[Callable[[object], object], object]]) -> None:
@@ -48,6 +50,9 @@ class NodeHooks:
         now: Any = None
 
         def way(known: Any, hook: object) -> object:
+            """Register our hook in the dict `known`, which is made if it is ``None``; other hooks as torch does.
+            :returns: the dict, and torch's handle; ``None`` for our hook.
+            """
             if hook is not now:
                 return torchs(known, hook)
             if known is None:
@@ -69,6 +74,7 @@ class NodeHooks:
             _one_at_a_time.release()
 
     def _keep(self, handle: Any, hook: object) -> None:
+        """Keep the handle of a hook that torch registered, and note whether the node had another hook before."""
         self._handles.append(handle)
         if len(handle.hooks_dict_ref()) > 1:
             self.beside.append(hook)

@@ -39,11 +39,14 @@ class Overheads:
     module: float = 3e-6
 
     def of(self, func: object) -> float:
+        """Return the extra seconds of a call of `func`."""
         kind = type(func)
         return self.python if kind is FunctionType else self.getter if kind is MethodWrapperType else self.function
 
 
 class _Nothing(TorchFunctionMode):
+    """A function mode that only passes calls on."""
+
     def __torch_function__(
         self,
         func: Callable[..., object],
@@ -51,6 +54,7 @@ class _Nothing(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Run `func`, and return its result."""
         return func(*args, **(kwargs or {}))
 
 
@@ -70,6 +74,7 @@ def of_node() -> float:
 
 @cache
 def _measured() -> Overheads:
+    """Measure the overheads of forward calls. The result is cached."""
     with torch.no_grad():
         tensor, mode = torch.zeros(1, device="cpu"), _Nothing()
         bare, hooked = nn.Identity(), nn.Identity()
@@ -85,10 +90,12 @@ def _measured() -> Overheads:
 
 @cache
 def _measured_of_node() -> float:
+    """Measure the extra seconds of a node with an empty hook. The result is cached."""
     with torch.enable_grad():
         leaf = torch.zeros(1, device="cpu", requires_grad=True)
 
         def backward(hooked: bool) -> float:
+            """Return the seconds of a backward through a chain of nodes, with empty hooks on them if `hooked`."""
             out, nodes = leaf, []
             for _ in range(_NODES):
                 out = out.neg()
@@ -111,6 +118,7 @@ def _run_backward(out: torch.Tensor, leaf: torch.Tensor) -> None:
 
 
 def _watched_by_others() -> bool:
+    """Return whether a mode, a profiler or a transform is active that would observe the measurement."""
     return bool(modes.mode_depth() or modes.in_mode() or modes.profiled() or modes.in_transform())
 
 
@@ -125,6 +133,7 @@ def _more(alone: Callable[[], object], under: Callable[[], object], mode: Abstra
 
 
 def _seconds(call: Callable[[], object], times: int) -> float:
+    """Return the seconds that several calls take."""
     begin = _clock()
     for _ in range(times):
         call()

@@ -30,9 +30,11 @@ class Room:
     _limits: ClassVar[list[int]] = [0, 0]
 
     def __init__(self, share: float = MODULES) -> None:
+        """Take the share; ``begin`` raises the limit."""
         self._share = share
 
     def begin(self) -> None:
+        """Raise the recursion limit, unless it is high enough already."""
         limit, limits = sys.getrecursionlimit(), self._limits
         self._open.add(id(self))
         script = limits[0] if limit == limits[1] else limit
@@ -42,6 +44,7 @@ class Room:
             sys.setrecursionlimit(ours)
 
     def end(self) -> None:
+        """End this raise. The last one to end restores the script's limit."""
         self._open.discard(id(self))
         script, ours = self._limits
         if self._open or not ours:

@@ -39,6 +39,7 @@ class _ReferenceTable:
     __slots__ = ("_entries", "_limit")
 
     def __init__(self) -> None:
+        """Begin without references."""
         self._entries: dict[int, weakref.ref[TensorRef]] = {}
         self._limit = MIN_PRUNED_ENTRIES
 
@@ -49,6 +50,7 @@ class _ReferenceTable:
         return known if known is not None and weakref.ref.__call__(known) is tensor else None
 
     def add(self, tensor: torch.Tensor, made: TensorRef) -> None:
+        """Add reference `made` to `tensor`; drop the entries of freed references when the table has grown."""
         if len(self._entries) >= self._limit:
             for number, entry in self._entries.copy().items():
                 if entry() is None and self._entries.get(number) is entry:
@@ -86,6 +88,7 @@ class _Fixed(TensorRef):
     __slots__ = ()
 
     def __call__(self) -> object:
+        """Return the tensor, which is then safe to use; ``None`` if it was freed."""
         tensor = super().__call__()
         if tensor is not None:
             tensor._fix_weakref()
@@ -96,6 +99,7 @@ class _OthersReferences:
     """The module ``weakref``, as ``torch.utils.swap_tensors`` sees it: Note [Swapped tensors]."""
 
     def __getattr__(self, name: str) -> object:
+        """Return the attribute of the module ``weakref``."""
         return getattr(weakref, name)
 
     @staticmethod
@@ -127,6 +131,7 @@ class IdentityMap(Generic[V]):
     __slots__ = ("_entries", "_limit", "_ref")
 
     def __init__(self, ref: Callable[[Any], weakref.ref[object]] = weakref.ref) -> None:
+        """Begin without entries."""
         self._ref, self._limit = ref, MIN_PRUNED_ENTRIES
         self._entries: dict[int, tuple[weakref.ref[object], V]] = {}
 
@@ -136,12 +141,14 @@ class IdentityMap(Generic[V]):
         return entry[1] if entry is not None and entry[0]() is key else None
 
     def __setitem__(self, key: object, value: V) -> None:
+        """Give the object `key` a value; drop the entries of freed objects when the map has grown."""
         if len(self._entries) >= self._limit:
             self._entries = {number: entry for number, entry in self._entries.items() if entry[0]() is not None}
             self._limit = max(MIN_PRUNED_ENTRIES, 2 * len(self._entries))
         self._entries[id(key)] = self._ref(key), value
 
     def __contains__(self, key: object) -> bool:
+        """Return whether the object `key` has a value."""
         entry = self._entries.get(id(key))
         return entry is not None and entry[0]() is key
 
@@ -155,6 +162,7 @@ class IdentityMap(Generic[V]):
         return entry[1] if entry is not None and entry[0]() is key else None
 
     def clear(self) -> None:
+        """Remove all entries."""
         self._entries.clear()
 
 

@@ -40,19 +40,23 @@ class SchedulerListener(Protocol):
     """Gets the calls, on their thread. Its method must not raise."""
 
     def scheduler_called(self, scheduler: LRScheduler, metric: float | None, frame: FrameType) -> None:
-        """`scheduler` is about to compute rates, or a plateau scheduler is given `metric`, in `frame`."""
+        """Receive a call: `scheduler` is about to compute rates, or a plateau scheduler is given `metric`, in
+        `frame`.
+        """
 
 
 _listening: list[SchedulerListener] = []
 
 
 def _report(scheduler: LRScheduler, metric: float | None, frame: FrameType) -> None:
+    """Pass a call to the listeners."""
     for listener in tuple(_listening):
         listener.scheduler_called(scheduler, metric, frame)
 
 
 @dynamo_passthrough
 def _report_and_enter(scheduler: LRScheduler, *args: object, **kwargs: object) -> object:
+    """Report that `scheduler` computes its rates, and return torch's context for that."""
     if not compiling():
         _report(scheduler, None, sys._getframe(1))
     return _context(scheduler, *args, **kwargs)
@@ -63,6 +67,7 @@ def _reporting(original: Callable[..., object], is_step: bool) -> Callable[..., 
 
     @wraps(original)
     def method(self: LRScheduler, *args: Any, **kwargs: object) -> object:
+        """Call the original method, report the call if it is of the expected kind, and return the result."""
         result = original(self, *args, **kwargs)
         metric = args[0] if is_step and args else None
         if isinstance(metric, float) is is_step and not compiling():
@@ -121,6 +126,7 @@ def reports_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def listen(listener: SchedulerListener) -> None:
+    """Pass calls of schedulers to `listener` from now on."""
     if listener not in _listening:
         _listening.append(listener)
     if getattr(lr_scheduler, COMPUTES, None) is _context is not None:
@@ -132,6 +138,7 @@ def listen(listener: SchedulerListener) -> None:
 
 
 def unlisten(listener: SchedulerListener) -> None:
+    """Stop passing calls to `listener`, and restore torch's functions after the last one."""
     if listener in _listening:
         _listening.remove(listener)
     if _listening:

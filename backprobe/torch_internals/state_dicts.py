@@ -27,6 +27,7 @@ DICT = "OrderedDict"
 
 
 def _code_of(method: Callable[..., object]) -> CodeType | None:
+    """Return the code of a method without its decorators; ``None`` if it is not written in Python."""
     return getattr(unwrap(method), "__code__", None)
 
 
@@ -37,13 +38,13 @@ class StateDictListener(Protocol):
     """Gets the calls, on their thread. Its methods must not raise."""
 
     def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
-        """`module` makes `state`, which is still empty. `frame` is that of ``state_dict``."""
+        """Receive a call of ``state_dict`` in `frame`: `module` makes `state`, which is still empty."""
 
     def described(self, state: object, metadata: object) -> None:
-        """`metadata` is the dict of the metadata of `state`."""
+        """Receive `metadata`, the dict of the metadata of `state`."""
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
-        """`module` is about to load `state`. `frame` is that of ``load_state_dict``."""
+        """Receive a call of ``load_state_dict`` in `frame`: `module` is about to load `state`."""
 
 
 _listening: list[StateDictListener] = []
@@ -51,6 +52,7 @@ _listening: list[StateDictListener] = []
 
 @dynamo_passthrough
 def _make_and_report(*args: Any, **kwargs: Any) -> object:
+    """Return an ``OrderedDict`` of the arguments; report the call if a method of modules makes it."""
     made: Any = OrderedDict(*args, **kwargs)
     if not compiling():
         frame = sys._getframe(1)
@@ -63,6 +65,7 @@ def _make_and_report(*args: Any, **kwargs: Any) -> object:
 
 
 def _report_state(frame: FrameType, made: object) -> None:
+    """Report the dict `made` by ``state_dict``, which runs in `frame`: the state, or its metadata."""
     values = frame.f_locals
     module, state = values["self"], values.get("destination")
     for listener in tuple(_listening):
@@ -73,6 +76,7 @@ def _report_state(frame: FrameType, made: object) -> None:
 
 
 def _report_load(frame: FrameType) -> None:
+    """Report the call of ``load_state_dict`` that runs in `frame`."""
     values = frame.f_locals
     for listener in tuple(_listening):
         options = bool(values.get("assign")), bool(values.get("strict", True))
@@ -106,6 +110,7 @@ def metadata_of(state: object) -> object:
 
 
 def listen(listener: StateDictListener) -> None:
+    """Pass calls to `listener` from now on."""
     if listener not in _listening:
         _listening.append(listener)
     if getattr(nn_module, DICT, None) is OrderedDict:
@@ -113,6 +118,7 @@ def listen(listener: StateDictListener) -> None:
 
 
 def unlisten(listener: StateDictListener) -> None:
+    """Stop passing calls to `listener`, and restore torch's name after the last one."""
     if listener in _listening:
         _listening.remove(listener)
     if not _listening and getattr(nn_module, DICT, None) is _make_and_report:

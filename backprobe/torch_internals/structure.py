@@ -99,6 +99,9 @@ def tensors_in(
 
 
 def _values(value: Any, attributes: bool) -> Any:
+    """Return the elements of a container; nothing for other values.
+    :param attributes: whether plain objects count as containers of their attributes.
+    """
     if is_a(value, (tuple, list)):
         return value
     if is_a(value, dict):

@@ -49,6 +49,7 @@ class ThreadState:
     )
 
     def __init__(self) -> None:
+        """Read the state of this thread."""
         self._switches = [(put, read()) for read, put in self._SWITCHES]
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = autocast_now()

@@ -49,6 +49,7 @@ def disable_dynamo() -> None:
 
 @cache
 def _keep_out_of(name: str) -> None:
+    """Mark the functions of the loaded module `name`, once."""
     module = sys.modules[name]
     for function in _functions(module):
         through = function.__name__ in _HANDLERS or getattr(function, "__passes_on__", False)

@@ -17,10 +17,16 @@ class Plans:
     """Cache of the latest plans."""
 
     def __init__(self, size: int = 16) -> None:
+        """Begin without plans.
+        :param size: the most plans to keep.
+        """
         self._size = size
         self._plans: list[Plan] = []
 
     def get(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> Plan:
+        """Return the plan of a graph with these node names, edge counts, targets and output indices; a new one if none
+        is kept.
+        """
         for i, plan in enumerate(self._plans):
             if plan.fits((names, counts, targets, numbers)):
                 if i:

@@ -22,6 +22,7 @@ def all_facts() -> tuple[Fact, ...]:
 
 
 def _facts_of(name: str) -> list[Fact]:
+    """Return the facts of the module `name` of this package; one fact that does not hold, if it cannot be imported."""
     try:
         module = importlib.import_module(f"{__name__}.{name}")
     except Exception as error:  # this torch lacks even the names that the facts use
@@ -30,6 +31,7 @@ def _facts_of(name: str) -> list[Fact]:
 
 
 def _again(error: Exception) -> None:
+    """Raise `error`."""
     raise error
 
 
@@ -71,6 +73,7 @@ def missing(backward_ran: bool = False) -> list[Unseen]:
 
 @cache
 def _checked(version: str, may: frozenset[str]) -> tuple[Checked, ...]:
+    """Check the facts whose needs are all in `may`. The result is cached for each `version` of torch."""
     return tuple(check(one for one in all_facts() if one.needs <= may))
 
 

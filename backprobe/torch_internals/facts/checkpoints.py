@@ -40,9 +40,11 @@ def _frame_of(code: CodeType | None) -> Any:
     [ENGINE, DYNAMO],
 )
 def regions() -> None:
+    """Check that a checkpoint region is recognised in the forward and in its recomputation, which ends early."""
     seen: list[Any] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Record the marks of the region that runs, and whether it is stopped; return the sine of an exponential."""
         seen.append(checkpoints.checkpoint_mark())
         made = x.exp()
         try:
@@ -67,7 +69,11 @@ def regions() -> None:
     [ENGINE, DYNAMO],
 )
 def packed() -> None:
+    """Check the code that packs the tensors that a custom function saves inside a region."""
+
     class Seen(TorchFunctionMode):
+        """A mode that records the code in torch's checkpoint file that calls functions."""
+
         def __torch_function__(
             self,
             func: Callable[..., object],
@@ -75,22 +81,28 @@ def packed() -> None:
             args: Sequence[object] = (),
             kwargs: Mapping[str, object] | None = None,
         ) -> object:
+            """Run `func`, record its caller, and return its result."""
             code, made = sys._getframe(1).f_code, func(*args, **(kwargs or {}))
             if code.co_filename == _checkpoint.__code__.co_filename and isinstance(made, torch.Tensor):
                 seen.append(code)
             return made
 
     class Own(torch.autograd.Function):
+        """A custom function that saves its input."""
+
         @staticmethod
         def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+            """Save `x`, and return twice `x`."""
             ctx.save_for_backward(x)
             return x * 2
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            """Return twice `grad`; read the saved tensor."""
             return grad * (ctx.saved_tensors[0] * 0 + 2)
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Call the custom function under the mode."""
         with Seen():
             return Own.apply(x.sin())  # type: ignore[no-any-return, no-untyped-call]
 
@@ -107,6 +119,7 @@ def packed() -> None:
     [DYNAMO],
 )
 def inputs() -> None:
+    """Check that the inputs that a checkpoint region keeps can be found from its unpack hook."""
     x = leaf().exp()
     node: torch.autograd.graph.Node | None = _region(torch.sin, x).grad_fn
     ((_, slot),) = saved_by_nodes.saved_slots(node)
@@ -125,9 +138,11 @@ def inputs() -> None:
     [DYNAMO],
 )
 def arguments() -> None:
+    """Check that ``checkpoint`` is on the stack of its function, with the variables that hold its arguments."""
     seen: list[Any] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Record the variables of ``checkpoint``, and return the sine of `x`."""
         frame = _frame_of(code_objects.CHECKPOINT)
         seen.append(None if frame is None else dict(frame.f_locals))
         return x.sin()
@@ -147,9 +162,11 @@ def arguments() -> None:
     [ENGINE, DYNAMO],
 )
 def reentrant() -> None:
+    """Check the frames, the node and the error of a reentrant checkpoint."""
     seen: list[object] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
+        """Record the node found in the frame of the forward or the recomputation, and return the sine of `x`."""
         again = torch.is_grad_enabled()
         frame = _frame_of(code_objects.CHECKPOINT_BACKWARD if again else code_objects.CHECKPOINT_FORWARD)
         seen.append(None if frame is None else frame.f_locals.get(code_objects.CHECKPOINT_NODE))

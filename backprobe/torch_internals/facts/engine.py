@@ -24,11 +24,13 @@ from .registry import ENGINE, expect, fact, leaf
     [ENGINE],
 )
 def running() -> None:
+    """Check that the running backward, its current node and its end are known inside a hook."""
     x, y = leaf(), leaf()
     made, other = x.exp(), y.sin()
     seen: list[Any] = []
 
     def hook(grad: torch.Tensor) -> None:
+        """Record the state of the running backward, and of one inside it."""
         here = autograd_engine.graph_task()
         autograd_engine.at_end(lambda: seen.append("over"))
         runs = [autograd_engine.runs_node(t.grad_fn) for t in (made, other)]
@@ -52,6 +54,7 @@ def running() -> None:
     [ENGINE],
 )
 def call() -> None:
+    """Check the call of the engine with roots, gradients and requested edges."""
     x = leaf()
     made: torch.Tensor = x.exp()
     (given,) = autograd_engine.root_gradients((made.sum(),), (None,))
@@ -71,9 +74,11 @@ def call() -> None:
     [ENGINE],
 )
 def heard() -> None:
+    """Check that calls of ``backward`` and ``grad`` pass a listener, with their arguments."""
     seen: list[Any] = []
 
     def listener(call: Callable[..., object], *args: Any, **kwargs: object) -> object:
+        """Record the call and its caller, pass it on, and return its result."""
         caller = sys._getframe(2)  # two frames up: above our replacement
         adds, arguments = engine_calls.arguments_of(args[1:], kwargs)
         seen.append((len(args[0]), adds, sorted(arguments), caller.f_back is not None and caller.f_back.f_code))
@@ -97,6 +102,7 @@ def heard() -> None:
     needs=[ENGINE],
 )
 def order() -> None:
+    """Check that the engine runs nodes in the expected order."""
     x = leaf()
     a, b = x.exp(), x.sin()
     c = (a * b).cos()
@@ -127,9 +133,11 @@ def _files_above() -> set[str]:
     [ENGINE],
 )
 def hooks() -> None:
+    """Check the files from which the hooks of modules and tensors are called."""
     seen: list[set[str]] = []
 
     def look(*_: object) -> None:
+        """Record the files on the stack; used as a hook."""
         seen.append(_files_above())
 
     x = leaf()
@@ -150,6 +158,7 @@ def hooks() -> None:
     [ENGINE],
 )
 def marks() -> None:
+    """Check that hooks see the mark on a backward call of backprobe's own, and only there."""
     made = leaf().exp()
     seen: list[bool] = []
     made.grad_fn.register_prehook(lambda grads: seen.append(modes.is_aside()))  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ from .registry import expect, fact, leaf
     "_parameters _buffers _modules",
 )
 def holdings() -> None:
+    """Check the dicts in which a module holds its parameters, buffers and submodules."""
     module, child, x = nn.Module(), nn.Module(), nn.Parameter(leaf())
     state = x.detach()
     held: Any = (module._parameters, module._buffers, module._modules)
@@ -36,6 +37,7 @@ def holdings() -> None:
     "MODULE_CALL TORCH",
 )
 def calls() -> None:
+    """Check the method through which modules are called, and the folder of torch's modules."""
     code = getattr(nn.Module.__call__, "__code__", None)  # calling one would call the user's hooks
     name = getattr(code_objects.MODULE_CALL, "co_name", None)
     expect(code is not None and name in code.co_names, f"a call of a module does not go through {name}")
@@ -48,6 +50,7 @@ def calls() -> None:
     "_backward_hooks _backward_pre_hooks _forward_hooks _forward_pre_hooks _is_full_backward_hook",
 )
 def hooks() -> None:
+    """Check the dicts in which a module holds its hooks, and how the kinds of backward hooks differ."""
     full, legacy, none = nn.Module(), nn.Module(), nn.Module()
     full.register_full_backward_hook(lambda *_: None)
     full.register_full_backward_pre_hook(lambda *_: None)
@@ -69,6 +72,7 @@ def hooks() -> None:
     "_compiled_call_impl",
 )
 def compiled() -> None:
+    """Check how a compiled module differs from a plain one."""
     module = nn.Module()
     plain = hasattr(module, "_compiled_call_impl") and not is_compiled_module(module)
     expect(plain, "a plain module counts as compiled, or does not know")
@@ -82,6 +86,7 @@ def compiled() -> None:
     "_has_any_global_hook",
 )
 def global_hooks() -> None:
+    """Check that a hook for all modules is noticed."""
     before = bool(every._has_any_global_hook())
     handle = every.register_module_forward_hook(lambda *_: None)
     during = bool(every._has_any_global_hook())
@@ -94,4 +99,5 @@ def global_hooks() -> None:
     "--save-batch leaves out what a model is given by keyword",
 )
 def keyword_arguments() -> None:
+    """Check that the keyword arguments of a module call can be found."""
     expect(bool(called_with.CALLS), "the function that calls hooks of modules has no keyword arguments in sight")

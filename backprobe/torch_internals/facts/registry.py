@@ -60,6 +60,7 @@ def fact(name: str, missed: str, uses: str = "", needs: Iterable[str] = ()) -> C
     """Return a decorator that makes a ``Fact`` of the function that checks it. `uses` are names separated by spaces."""
 
     def make(check: Callable[[], None]) -> Fact:
+        """Make a fact of its checking function."""
         return Fact(name, missed, tuple(uses.split()), frozenset(needs), check)
 
     return make
@@ -108,6 +109,7 @@ def check(facts: Iterable[Fact]) -> list[Checked]:
 
 
 def _check(facts: Iterable[Fact], found: list[Checked]) -> None:
+    """Check `facts` on this thread, and append the results to `found`."""
     for one in facts:
         try:
             one.check()
