@@ -124,6 +124,9 @@ def _squashed(name: str) -> str:
 
 
 def _index() -> dict[str, OpInfo]:
+    """Build the index from normalised names and aliases to the rows of the operator table.
+    :raises ValueError: two rows share a name.
+    """
     index: dict[str, OpInfo] = {}
     for row in ROWS:
         for name in (row.name, *row.aliases):

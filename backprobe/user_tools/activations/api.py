@@ -101,6 +101,7 @@ class ModuleList:
     """Modules that a selection means, before anything runs."""
 
     def __init__(self, chosen: dict[str, nn.Module]) -> None:
+        """Make a row of each chosen module: name, class, parameter count, own parameters."""
         self.rows = [
             (
                 name or "(model)",
@@ -113,12 +114,15 @@ class ModuleList:
         self.names = list(chosen)
 
     def __len__(self) -> int:
+        """Return the number of modules."""
         return len(self.rows)
 
     def __repr__(self) -> str:
+        """Return the rows as a text table."""
         return text_table(_MODULE_HEAD, self.rows, {2})
 
     def _repr_html_(self) -> str:
+        """Return the rows as an HTML table for a notebook."""
         return html_table(_MODULE_HEAD, self.rows, {2})
 
 

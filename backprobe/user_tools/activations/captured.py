@@ -30,6 +30,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def version_of(tensor: torch.Tensor) -> int:
+    """Return the version counter of a tensor; 0 if it has none."""
     try:
         return int(tensor._version)
     except RuntimeError:  # made in inference mode
@@ -42,6 +43,7 @@ class Captured:
     __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
 
     def __init__(self, source: torch.Tensor) -> None:
+        """Take the tensor that the module returned, before its value is stored."""
         #: The tensor that the user gets; ``None`` if it is in a file, under the name ``stored``.
         self.tensor: Any = None
         self.stored = ""
@@ -55,6 +57,10 @@ class Captured:
         self.record: GradRecord | None = None
 
     def watch(self, source: object, keep: Treatment, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
+        """Start to record the gradient of `source`; keep its gradient edge if the value stays attached.
+        :param keep: the treatment of gradients.
+        :param handles: receives the handle of the hook.
+        """
         self.record, edge = watch(source, keep, handles)
         if not keep.detach:
             self.edge = edge
@@ -88,11 +94,15 @@ class ByMemory:
     """The kept values by the memory that they came in, most of which they share with the program."""
 
     def __init__(self, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
+        """Begin without values.
+        :param handles: receives the handles of hooks on views that are written later.
+        """
         self._by_storage: dict[int, list[Captured]] = {}
         self._by_source: dict[int, Captured] = {}
         self._handles = handles
 
     def __bool__(self) -> bool:
+        """Return whether any value is known by its memory."""
         return bool(self._by_storage)
 
     def known(self, source: object) -> Captured | None:
@@ -103,6 +113,7 @@ class ByMemory:
         return kept
 
     def add(self, kept: Captured, source: object) -> None:
+        """Remember `kept` as the captured value of `source`, and by its memory."""
         self._by_source[id(source)] = kept
         storage = storage_of(source)
         if not storage:
@@ -123,6 +134,9 @@ class ByMemory:
         return views
 
     def after_write(self, views: list[tuple[torch.Tensor, Captured, Any]]) -> None:
+        """Follow the gradients of the views that the write has given another node; takes the result of
+        ``before_write``.
+        """
         with modes.disable_function_modes():
             for view, kept, before in views:
                 if kept.record is not None and view._base.grad_fn is not before:

@@ -50,6 +50,7 @@ def chosen_modules(model: nn.Module, select: Selection, depth: int | None) -> di
 
 
 def _has_forward(module: nn.Module) -> bool:
+    """Return whether the module defines a ``forward``, so that it can be called."""
     return getattr(module.forward, "__func__", None) is not nn.Module.forward
 
 
@@ -61,6 +62,9 @@ def _above(path: str) -> Iterator[str]:
 
 
 def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
+    """Return the error for a `depth` that leaves no module.
+    :param levels: the level of each chosen module by name.
+    """
     name, level = min(levels.items(), key=lambda item: item[1])
     return BackprobeError(f"depth={depth} leaves nothing: {name!r}, an outermost chosen module, is at level {level}")
 

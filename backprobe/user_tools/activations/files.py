@@ -44,6 +44,9 @@ class TensorFiles:
     """Writes each value as it comes."""
 
     def __init__(self, to: Path) -> None:
+        """Create the file, with room for its header, or the folder.
+        :raises BackprobeError: the file exists, or the folder is not empty.
+        """
         self.to = to
         self.single = to.suffix == ".safetensors"
         self._header: dict[str, Any] = {}

@@ -32,6 +32,9 @@ class GradRecord:
     __slots__ = ("__weakref__", "keep", "partial", "tensor", "value")
 
     def __init__(self, keep: Treatment) -> None:
+        """Begin without a gradient.
+        :param keep: the treatment of gradients before they are stored.
+        """
         self.keep = keep
         self.value: Any = None
         #: The tensor whose ``.grad`` is set too.
@@ -51,6 +54,7 @@ class GradRecord:
                 self._add(part(one) if part is not None else one)
 
     def _add(self, grad: torch.Tensor) -> None:
+        """Add one gradient to the sum, and set the tensor's ``.grad`` unless autograd sets it itself."""
         # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
         new = self.keep(grad.detach())
         new = new.clone() if _shares(new, grad) else new
@@ -70,6 +74,7 @@ class GradRecord:
             tensor.grad = self.value
 
     def clear(self) -> None:
+        """Forget the sum, and reset the tensor's ``.grad`` if it was set here."""
         tensor = self.tensor() if self.tensor is not None else None
         if tensor is not None and self.value is not None and not autograd_fills(tensor):
             tensor.grad = None
@@ -82,16 +87,19 @@ def autograd_fills(tensor: torch.Tensor) -> bool:
 
 
 def _grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return ``.grad`` of a tensor without autograd's warning for tensors inside a graph."""
     with warnings.catch_warnings():  # autograd would warn that it does not fill this one
         warnings.simplefilter("ignore")
         return tensor.grad
 
 
 def _alike(tensor: torch.Tensor, grad: torch.Tensor) -> bool:
+    """Return whether `grad` may be the ``.grad`` of `tensor`: same shape, dtype and device."""
     return bool((tensor.shape, tensor.dtype, tensor.device) == (grad.shape, grad.dtype, grad.device))
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors share memory; true if that cannot be determined."""
     try:
         return bool(a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
@@ -106,6 +114,7 @@ def _arrival(record: GradRecord, number: int) -> Callable[[Sequence[torch.Tensor
     ref = weakref.ref(record)
 
     def hook(grads: Sequence[torch.Tensor | None]) -> None:
+        """Add the gradient to the record if it still exists."""
         kept = ref()
         if kept is not None and grads[number] is not None and not modes.is_aside():
             kept.add(grads[number])
@@ -148,6 +157,7 @@ def follow_view(view: torch.Tensor, record: GradRecord, handles: list[torch.util
     ref = weakref.ref(record)
 
     def hook(grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]) -> None:
+        """Add the view's part of the gradient of the base to the record if it still exists."""
         kept = ref()
         if kept is None or grad_inputs[0] is None or modes.is_aside():
             return

@@ -44,5 +44,6 @@ def call(model: nn.Module, inputs: object) -> object:
 
 
 def _takes(model: nn.Module, keyword: str) -> bool:
+    """Return whether the model's ``forward`` accepts this keyword."""
     parameters = inspect.signature(model.forward).parameters
     return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

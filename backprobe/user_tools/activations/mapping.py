@@ -26,6 +26,7 @@ _ROWS = 100
 
 
 def _remove(handles: list[RemovableHandle]) -> None:
+    """Remove hooks, and empty the list of their handles."""
     while handles:
         handles.pop().remove()
 
@@ -38,6 +39,7 @@ class Activations(Mapping[str, Any]):
     """
 
     def __init__(self, recorder: Recorder) -> None:
+        """Take the recorder, which is not active yet."""
         self._recorder = recorder
         self._state = "new"
         #: The model's return value, if ``capture`` called it.
@@ -49,6 +51,9 @@ class Activations(Mapping[str, Any]):
     # -- as a context --
 
     def __enter__(self) -> Activations:
+        """Start the capture.
+        :raises BackprobeError: this capture has run already.
+        """
         if self._state != "new":
             raise BackprobeError("this capture has run: call bp.capture(...) again for another block")
         self._state = "on"
@@ -58,6 +63,7 @@ class Activations(Mapping[str, Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """End the capture."""
         self._state = "over"
         self._recorder.stop()
 
@@ -76,28 +82,35 @@ class Activations(Mapping[str, Any]):
     # -- as a mapping --
 
     def __getitem__(self, name: str) -> Any:
+        """Return the tensor captured under `name`; raise ``UnknownName``, with the likely reason, if there is none."""
         return self._value(self._entry(name))
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in execution order."""
         return iter(list(self._recorder.entries))
 
     def __len__(self) -> int:
+        """Return the number of captured tensors."""
         return len(self._recorder.entries)
 
     def __contains__(self, name: object) -> bool:
+        """Return whether a tensor was captured under `name`."""
         return name in self._recorder.entries
 
     def _value(self, entry: Entry) -> Any:
+        """Return the tensor of an entry, from memory or from its file."""
         writer = self._recorder.writer
         return writer.read(entry.kept.stored) if writer is not None else entry.kept.tensor
 
     def _entry(self, name: str) -> Entry:
+        """Return the entry with this name, also that of a line; raise ``UnknownName`` if there is none."""
         found = self._recorder.entries.get(name) or self._recorder.lines.get(name)
         if found is None:
             raise UnknownName(self._missing(name))
         return found
 
     def _missing(self, name: str) -> str:
+        """Explain why there is no tensor under `name`: not seen, nested, or similar names."""
         what = f"nothing was captured under {name!r}"
         unseen = self.unseen
         if name in unseen:
@@ -126,12 +139,14 @@ class Activations(Mapping[str, Any]):
         return [self._row(name) for name in self]
 
     def _row(self, name: str) -> Row:
+        """Return the row of one tensor; raise ``BackprobeError`` while values are being written to a file."""
         entry = self._entry(name)
         if self._recorder.writer is not None and self._state == "on":
             raise BackprobeError("the values are being written: ask when the capture is over")
         return row_of(name, entry.made_by, self._value(entry))
 
     def _shown(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
+        """Return the parts of the text form: title, rows of cells, remarks."""
         if self._recorder.writer is not None:
             title = f"{len(self)} captured tensors in {self._recorder.writer.to}"
             return title, [], self._said()
@@ -141,6 +156,7 @@ class Activations(Mapping[str, Any]):
         return title, [cells(self._row(name)) for name in names[:_ROWS]], said + self._said()
 
     def _said(self) -> list[str]:
+        """Return remarks as lines: results by line, modules that were not seen, notes."""
         lines = [f"{len(self._recorder.lines)} results of ops by line: see .lines"] if self._recorder.lines else []
         return (
             lines
@@ -149,10 +165,12 @@ class Activations(Mapping[str, Any]):
         )
 
     def __repr__(self) -> str:
+        """Return the capture as a text table with remarks."""
         title, body, said = self._shown()
         return "\n".join(part for part in (title, text_table(HEAD, body, RIGHT), *said) if part)
 
     def _repr_html_(self) -> str:
+        """Return the capture as an HTML table with remarks, for a notebook."""
         import html
 
         title, body, said = self._shown()
@@ -194,10 +212,7 @@ class Activations(Mapping[str, Any]):
 
         It is correct even if the tensor was written in place after it was captured.
 
-        Right also where the tensor was written in place after it was captured.
-
-        Raises:
-            BackprobeError: if the value has no graph, or was captured with ``detach=True``.
+        Raises: BackprobeError: if the value has no graph, or was captured with ``detach=True``.
         """
         kept = self._entry(name).kept
         if kept.edge is None:
@@ -211,6 +226,7 @@ class Activations(Mapping[str, Any]):
             record.clear()
 
     def _records(self) -> list[GradRecord]:
+        """Return the gradient records of all captured values that have one."""
         entries = (*self._recorder.entries.values(), *self._recorder.lines.values())
         return [e.kept.record for e in entries if e.kept.record is not None]
 
@@ -241,9 +257,11 @@ class Gradients(Mapping[str, Any]):
     """
 
     def __init__(self, acts: Activations) -> None:
+        """Take the capture to which the gradients belong."""
         self._acts = acts
 
     def _grad(self, entry: Entry) -> Any:
+        """Return the gradient of an entry so far; ``None`` if none has come."""
         record = entry.kept.record
         if record is None:
             return None
@@ -253,6 +271,9 @@ class Gradients(Mapping[str, Any]):
         return record.value
 
     def __getitem__(self, name: str) -> Any:
+        """Return the gradient of the value captured under `name`; raise ``UnknownName``, with the reason, if there is
+        none.
+        """
         acts = self._acts
         entry = acts._entry(name)
         record = entry.kept.record
@@ -264,6 +285,7 @@ class Gradients(Mapping[str, Any]):
         return grad
 
     def _why(self, acts: Activations, name: str, entry: Entry) -> str:
+        """Explain why no gradient has come for `name`."""
         if not acts._recorder.wants_grads:
             return "the capture was made with grads=False"
         if entry.kept.record is None:
@@ -274,15 +296,18 @@ class Gradients(Mapping[str, Any]):
         return "no backward has come by yet"
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names that have a gradient."""
         recorder = self._acts._recorder
         for name, entry in (*recorder.entries.items(), *recorder.lines.items()):
             if self._grad(entry) is not None and not (entry.kept.record and entry.kept.record.partial):
                 yield name
 
     def __len__(self) -> int:
+        """Return the number of gradients that have come."""
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
+        """Return the gradients as a text table."""
         names = list(self)
         rows = [cells(row_of(n, self._acts._entry(n).made_by, self[n])) for n in names[:_ROWS]]
         more = [f"... and {len(names) - _ROWS} more"] if len(names) > _ROWS else []

@@ -35,6 +35,9 @@ class Lines:
     """Places in source files: ``model.py:41``, ``layers/attention.py:41-60``."""
 
     def __init__(self, specs: tuple[str, ...]) -> None:
+        """Parse places such as ``model.py:41-60``.
+        :raises BackprobeError: one of them is no place in a file.
+        """
         self._places = []
         for spec in specs:
             match = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
@@ -45,6 +48,7 @@ class Lines:
             self._places.append((file, first, int(match["last"] or first)))
 
     def __contains__(self, site: Site | None) -> bool:
+        """Return whether `site` is at one of the places; a place may give only the end of the path."""
         if site is None:
             return False
         path = "/" + site.file.replace(os.sep, "/").lstrip("/")
@@ -54,6 +58,7 @@ class Lines:
 
 
 def _name(func: Any) -> str:
+    """Return the name of a torch function; for the getter of a property, the property's name."""
     name = getattr(func, "__name__", "") or str(func)
     return str(getattr(func.__self__, "__name__", name)) if name == "__get__" else name
 
@@ -62,6 +67,7 @@ class CaptureMode(TorchFunctionMode):
     """Keeps values true, and hands on the results of ops that are asked for."""
 
     def __init__(self, shared: ByMemory) -> None:
+        """Take the captured values by memory; results of ops are not passed on yet."""
         super().__init__()
         self._shared = shared
         self._kinds: dict[object, object] = {}
@@ -77,11 +83,16 @@ class CaptureMode(TorchFunctionMode):
         self._frames, self._lines, self._on_result = frames, lines, on_result
 
     def look_away(self) -> None:
+        """Stop passing on results of ops."""
         self._frames = self._on_result = None
 
     def __torch_function__(
         self, func: Callable[..., object], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> object:
+        """Run `func`, and return its result.
+
+        Values that it overwrites are saved before; its result is passed on if requested.
+        """
         if _compiling() or modes.tracing():
             return func(*args, **(kwargs or {}))
         kind = self._kinds.get(func, self)
@@ -104,6 +115,7 @@ class CaptureMode(TorchFunctionMode):
         return result
 
     def _line(self, frames: Frames, func: object, result: object) -> None:
+        """Pass on the tensors in the `result` of an op if the user's line is among the requested ones."""
         if not isinstance(result, (torch.Tensor, tuple, list)):
             return
         if getattr(func, "__name__", "") == "__get__" and _name(func) not in _OPS:

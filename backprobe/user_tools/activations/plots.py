@@ -31,6 +31,7 @@ class Picture(Figure):
     """A matplotlib ``Figure`` that notebooks show without any setup."""
 
     def _repr_png_(self) -> bytes:
+        """Return the picture as PNG for a notebook."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=100)
         return buffer.getvalue()
@@ -85,6 +86,7 @@ def plot(
 
 
 def _kind_of(x: torch.Tensor, grad: bool) -> str:
+    """Choose the kind of picture by the shape of `x` and its values; rows that sum to 1 make attention maps."""
     if x.dim() >= 3 and x.shape[-1] == x.shape[-2] > 1 and not grad and (x >= 0).all():
         rows = x.sum(-1)
         if torch.allclose(rows, torch.ones_like(rows), atol=1e-3):
@@ -150,6 +152,9 @@ def _image(axes: Any, x: torch.Tensor, colours: str, scale: Any, aspect: str = "
 
 
 def _maps(x: torch.Tensor, head: str, kind: str, labels: Sequence[str] | None, limit: int) -> Picture:
+    """Draw several matrices side by side, at most `limit`: channels, or the heads of attention with tokens as
+    labels.
+    """
     count = min(len(x), limit)
     across = math.ceil(math.sqrt(count)) if count != 3 else 3
     down = math.ceil(count / across)
@@ -186,6 +191,7 @@ def _maps(x: torch.Tensor, head: str, kind: str, labels: Sequence[str] | None, l
 
 
 def _heat(x: object, head: str, labels: Sequence[str] | None) -> Picture:
+    """Draw a matrix as colours, with labels of its rows."""
     figure = Picture(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
     colours, scale, cut = _scale(x, "heat")
@@ -200,6 +206,7 @@ def _heat(x: object, head: str, labels: Sequence[str] | None) -> Picture:
 
 
 def _line(x: torch.Tensor, head: str) -> Picture:
+    """Draw a vector as a line."""
     figure = Picture(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.axhline(0, color=_GREY, linewidth=0.6)
@@ -210,6 +217,7 @@ def _line(x: torch.Tensor, head: str) -> Picture:
 
 
 def _histogram(x: torch.Tensor, head: str) -> Picture:
+    """Draw the distribution of the finite values, with the number of the others."""
     finite = x[torch.isfinite(x)]
     bad = x.numel() - finite.numel()
     figure = Picture(figsize=(7, 3.6), layout="constrained")

@@ -34,6 +34,9 @@ class Recorder:
     """Captures values while it is active. It can be used once."""
 
     def __init__(self, model: nn.Module, chosen: dict[str, nn.Module], options: Options) -> None:
+        """Prepare the capture of the chosen modules; ``start`` registers the hooks.
+        :param chosen: the modules by name.
+        """
         self._model, self._chosen, self._options = model, chosen, options
         self.wants_grads, self.keeps_lines = options.grads, bool(options.lines)
         #: Name -> captured value, in execution order: of modules, and of ops by line.
@@ -57,6 +60,7 @@ class Recorder:
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
 
     def start(self) -> None:
+        """Register the hooks and activate the function mode; undo all if that fails."""
         disable_dynamo()
         try:
             for name, module in self._chosen.items():
@@ -67,6 +71,7 @@ class Recorder:
             raise
 
     def _hook(self, name: str, module: nn.Module) -> None:
+        """Register the hooks of one module. A TorchScript module takes none and is left out."""
         try:
             if self._options.inputs:
                 self._hooks.append(module.register_forward_pre_hook(self._before(name), with_kwargs=True))
@@ -76,6 +81,7 @@ class Recorder:
                 raise
 
     def _unhook(self) -> None:
+        """Remove the hooks of all modules."""
         while self._hooks:
             self._hooks.pop().remove()
 
@@ -99,7 +105,10 @@ class Recorder:
         return self._find_unseen() if self._chosen else self._unseen
 
     def _before(self, name: str) -> Callable[..., None]:
+        """Return the forward pre-hook of the module `name`, which captures its inputs."""
+
         def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            """Count the call, and capture its arguments, also those by keyword."""
             if _compiling() or modes.tracing() or autograd_engine.in_backward():
                 return
             with modes.disable_function_modes():
@@ -112,7 +121,10 @@ class Recorder:
         return hook
 
     def _after(self, name: str) -> Callable[..., None]:
+        """Return the forward hook of the module `name`, which captures its output."""
+
         def hook(module: nn.Module, args: object, output: object) -> None:
+            """Capture the output of the call, or note why it is not captured."""
             if _compiling():
                 return
             if modes.tracing():
@@ -144,6 +156,9 @@ class Recorder:
             self._empty[full] = "returned None"
 
     def _keep_all(self, name: str, module: nn.Module, value: object, is_input: bool = False) -> None:
+        """Capture the tensors in an output or in inputs, under `name` and their paths, and note which values are left
+        out.
+        """
         found, odd = named_tensors(value)
         try:
             for suffix, tensor in found:
@@ -165,6 +180,7 @@ class Recorder:
             self.notes[name] = f"not looked into: {', '.join(odd)}"
 
     def _no_gradient(self, name: str, module: nn.Module, tensors: list[torch.Tensor]) -> None:
+        """Note for `name` why no gradient will come, if none of its floating-point tensors has a graph."""
         if not tensors or any(has_node(t) for t in tensors):
             return
         if not torch.is_grad_enabled():
@@ -173,6 +189,7 @@ class Recorder:
             self.notes[name] = "has trainable parameters, but its output has no graph: no gradient will come"
 
     def _keep(self, name: str, tensor: torch.Tensor) -> Captured:
+        """Store a tensor after its treatment, and record its gradient if requested; the same value is stored once."""
         keep = self._options.keep
         known = self._shared.known(tensor) if self.writer is None else None
         if known is not None:
@@ -189,6 +206,9 @@ class Recorder:
         return kept
 
     def _op(self, site: Site, function: str, suffix: str, tensor: torch.Tensor) -> None:
+        """Capture the result of an op at a line of the user.
+        :param suffix: its path in a nested result.
+        """
         base = f"{at_line(os.path.basename(lasting(site.file)), site.line)} {function}"
         if suffix == "" or suffix.endswith("/0"):
             self._line_calls[base] = self._line_calls.get(base, 0) + 1
@@ -196,6 +216,7 @@ class Recorder:
         self.lines[name] = Entry(self._keep(name, tensor), function, site)
 
     def _find_unseen(self) -> dict[str, str]:
+        """Return the chosen modules without a captured value, with the likely reason for each."""
         unseen = dict(self._empty)
         compiled = [
             clean_path(self._model, path)
@@ -224,6 +245,7 @@ class Recorder:
 
 
 def _numbered(name: str, number: int) -> str:
+    """Return `name`, with ``:2`` for a second call."""
     return name if number == 1 else f"{name}:{number}"
 
 

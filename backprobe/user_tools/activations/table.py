@@ -58,6 +58,7 @@ RIGHT = frozenset({4, 5, 6, 7})
 
 
 def cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row as text, in the order of ``HEAD``."""
     reach = "-" if row.low is None else f"{number(row.low)} to {number(row.high)}"
     bad = str(row.nonfinite) if row.nonfinite else "0" if row.low is not None else "-"
     what = (row.name or "(model)", row.made_by, shape(row.shape), row.dtype)

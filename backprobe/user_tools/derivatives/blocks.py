@@ -28,6 +28,10 @@ class _Side:
     """A tensor as [blocks, elements of a block] by some of its dimensions."""
 
     def __init__(self, tensor: torch.Tensor, dims: tuple[int, ...], name: str) -> None:
+        """Divide `tensor` into one block for each index of the dimensions `dims`.
+        :param name: ``y`` or ``x``, for the error message.
+        :raises BackprobeError: the tensor lacks one of the dimensions.
+        """
         rank = tensor.dim()
         if any(not -rank <= d < rank for d in dims) or len({d % rank for d in dims}) < len(dims):
             raise BackprobeError(f"per: {name} has shape {list(tensor.shape)}, which has no dimensions {list(dims)}")
@@ -53,6 +57,9 @@ class _Job:
     """A Jacobian divided into blocks."""
 
     def __init__(self, y: Tree, x: Tree, per: Per, chunk: int | None) -> None:
+        """Check the arguments of ``jacobian_norm(per=...)``, and divide y and x into blocks.
+        :raises BackprobeError: they make no sense together.
+        """
         self.products = Products(Named(y, "y"), Named(x, "x"))
         refuse_complex(self.products, "a Frobenius norm")
         if len(self.products.y.tensors) != 1 or len(self.products.x.tensors) != 1:
@@ -79,6 +86,7 @@ class _Job:
         return self.x.apart(self.products.vjp.batch([self.y.together(c)])[0])
 
     def zeros(self, k: int) -> torch.Tensor:
+        """Return `k` cotangents of zeros, as [k, y blocks, elements]."""
         return torch.zeros(k, self.y.blocks, self.y.each, dtype=self.flat.dtype, device=self.flat.device)
 
 
@@ -192,6 +200,9 @@ def _exact(job: _Job, apart: bool, limit: float, progress: Progress) -> Found | 
 def _estimate(
     job: _Job, apart: bool, count: int, confidence: float, generator: torch.Generator, progress: Progress
 ) -> Found:
+    """Estimate the squared norms from random probes: `count` for all samples together if `apart`, else for each block.
+    :returns: value, low and high end, as ``_exact`` returns them.
+    """
     y = job.y
     if apart:
         moments = Moments(y.each)

@@ -59,6 +59,7 @@ def jacobian(
 
 
 def _dense(y: torch.Tensor, name: str, x: Named, chunk: int, progress: Progress) -> Tensors:
+    """Return the Jacobian of one `y` by each of `x`, as a tensor of shape ``y.shape + x.shape`` for each."""
     products = Products(Named(y, name), x, unconnected=True)
     if 0 < 2 * count(x.tensors) < y.numel():
         # Fused attention and the like have VJPs only.
@@ -73,6 +74,9 @@ def _dense(y: torch.Tensor, name: str, x: Named, chunk: int, progress: Progress)
 
 
 def _columns(products: Products, y: torch.Tensor, x: Named, chunk: int, progress: Progress) -> Tensors:
+    """Return the same as ``_dense``, computed from JVPs with unit vectors of `x`.
+    :raises BackprobeError: the graph has no JVPs.
+    """
     products.transposed()
     columns, whole_size, done = [], count(x.tensors), 0
     for start, directions in units(x.tensors, chunk):
@@ -129,7 +133,7 @@ def whole_number(name: str, value: object, least: int) -> int:
 
 
 def refuse_complex(products: Products, what: str) -> None:
-    """Raises BackprobeError for complex tensors, where `what` has more than one meaning."""
+    """Raise ``BackprobeError`` for complex tensors, where `what` has more than one meaning."""
     for name, tensor in [*products.y.items(), *products.x.items()]:
         if tensor.is_complex():
             raise BackprobeError(

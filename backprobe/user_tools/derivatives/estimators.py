@@ -96,6 +96,7 @@ def krylov(
 
 
 def _grow(basis: GolubKahan, steps: int, progress: Progress) -> None:
+    """Let the basis take steps until it has `steps` vectors, or no further direction exists."""
     while len(basis.v) < steps and not basis.full:
         basis.step()
         progress.advance(2)
@@ -112,6 +113,11 @@ def _deflated(
     frame: Frame | None = None,
     first: torch.Tensor | None = None,
 ) -> Square:
+    """Estimate the squared norm: the part in `basis` exactly, the rest from the mean over `count` probes.
+    :param basis: ``None``: all of it from probes.
+    :param frame: the probes; ``None``: a new frame.
+    :param first: products of probes that were taken from `frame` before.
+    """
     frame = frame or Frame(flat.m, count, flat, generator)
     moments = Moments(flat.m)
     if first is not None:
@@ -126,6 +132,7 @@ def _deflated(
 
 
 def _outside(basis: GolubKahan | None, g: torch.Tensor) -> torch.Tensor:
+    """Return the rows `g` without their part in the basis; unchanged without a basis."""
     return basis.outside(g) if basis else g
 
 

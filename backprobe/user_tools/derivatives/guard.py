@@ -16,10 +16,12 @@ class Guard:
     trace left on the user's side. Passes start from `roots`; `tensors` say which devices' random state is kept."""
 
     def __init__(self, roots: Iterable[torch.Tensor], tensors: Iterable[torch.Tensor]) -> None:
+        """Search the graph of `roots` for activations to protect, and note the devices of `tensors`."""
         self._aside = Isolation(tensors, roots=roots)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
+        """Run the block inside with the user's state isolated."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False), self():
                 yield

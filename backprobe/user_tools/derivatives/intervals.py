@@ -24,6 +24,9 @@ class Moments:
     """Samples of squared norms for one or more blocks, added batch by batch."""
 
     def __init__(self, population: int) -> None:
+        """Begin without samples.
+        :param population: the most samples that there can be: the dimension m of the probes.
+        """
         self._population = population
         self.samples: list[torch.Tensor] = []
         self._pairs: torch.Tensor | None = None
@@ -31,6 +34,7 @@ class Moments:
 
     @property
     def count(self) -> int:
+        """The number of samples so far."""
         return sum(len(part) for part in self.samples)
 
     def add(self, g: torch.Tensor) -> None:
@@ -103,6 +107,7 @@ def student_quantile(p: float, freedom: int) -> float:
 
 
 def _student_inside(t: float, freedom: int) -> float:
+    """Return ``P(|T| < t)`` for Student's distribution, by the finite sums."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

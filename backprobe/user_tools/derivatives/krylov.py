@@ -21,6 +21,7 @@ class GolubKahan:
     """p steps cost p VJPs and p JVPs."""
 
     def __init__(self, flat: Flat, generator: torch.Generator) -> None:
+        """Begin with one random vector on the side of y."""
         self._flat, self._generator = flat, generator
         #: Orthonormal rows: p of length n, p + 1 of length m.
         self.v: list[torch.Tensor] = []
@@ -39,6 +40,7 @@ class GolubKahan:
         return len(self.v) >= self._flat.n or bool(len(self.u) > self._flat.m)
 
     def _random(self, size: int, basis: list[torch.Tensor]) -> torch.Tensor:
+        """Return a random unit vector of length `size` that is orthogonal to `basis`."""
         raw = torch.randn(size, generator=self._generator, dtype=self._flat.dtype).to(self._flat.device)
         return _orthogonal(raw, basis, float("inf"))[1]
 
@@ -56,6 +58,7 @@ class GolubKahan:
         return self._next[0]
 
     def step(self) -> None:
+        """Take one step: add a vector to each basis, by one VJP (unless ``look`` made it) and one JVP."""
         alpha = self.look()
         assert self._next is not None
         v, self._next = self._next[1], None

@@ -66,6 +66,7 @@ class Linearization:
     """Products with the Jacobian of `y` with respect to `x`, as many as wanted. Made by :func:`linearize`."""
 
     def __init__(self, products: Products) -> None:
+        """Take the products, and protect the user's state while they are computed."""
         self._products = products
         self._guard = Guard(products.y.tensors, products.x.tensors)
         #: Number of elements of y and of x: the shape of J.
@@ -98,6 +99,7 @@ class Linearization:
             return self._products.y.rebuild(_detached(self._products.jvp.batch(given)))
 
     def __repr__(self) -> str:
+        """Return names, shape of J and the number of products so far as text."""
         p = self._products
         ends = f"{', '.join(p.y.names[:3])} by {', '.join(p.x.names[:3])}"
         size = f"{self.shape[0]:,} x {self.shape[1]:,}"
@@ -114,12 +116,19 @@ def linearize(y: Tree, x: Tree, *, unconnected: Literal["error", "zero"] = "erro
 
 
 def _products(y: Tree, x: Tree, unconnected: str) -> Products:
+    """Return the products with the Jacobian of `y` by `x`.
+    :raises BackprobeError: `unconnected` is neither ``"error"`` nor ``"zero"``, or a tensor has no derivative.
+    """
     if unconnected not in ("error", "zero"):
         raise BackprobeError(f"unconnected={unconnected!r}: give 'error' or 'zero'")
     return Products(Named(y, "y"), Named(x, "x"), unconnected == "zero")
 
 
 def _stacked(named: Named, tree: Tree, role: str) -> Tensors:
+    """Return the tensors of `tree`, each with a batch dimension in front, on the device and in the dtype of `named`.
+    :param role: the name of the argument, for error messages.
+    :raises BackprobeError: number or shapes do not match.
+    """
     given = Named(tree, role)
     found = []
     if len(given.tensors) != len(named.tensors):
@@ -139,4 +148,5 @@ def _stacked(named: Named, tree: Tree, role: str) -> Tensors:
 
 
 def _detached(tensors: Tensors) -> Tensors:
+    """Return the tensors without their graphs."""
     return [tensor.detach() for tensor in tensors]

@@ -38,6 +38,10 @@ class Named:
     """The tensors of a structure in order, with names as a person would write them (``x['block.2'][0]``)."""
 
     def __init__(self, tree: Tree, role: str) -> None:
+        """Collect the tensors of `tree`.
+        :param role: the name of the argument, with which the names begin.
+        :raises BackprobeError: it holds something other than tensors, or no tensor.
+        """
         self.role = role
         self._tree = tree
         # Shortcut for a single tensor, the usual case: the generic walk is half of the overhead over torch.
@@ -53,6 +57,7 @@ class Named:
             raise BackprobeError(f"{role} holds no tensor: give a tensor, or a tuple, list or mapping of tensors")
 
     def items(self) -> list[tuple[str, torch.Tensor]]:
+        """Return (name, tensor) pairs."""
         return list(zip(self.names, self.tensors, strict=True))
 
     def rebuild(self, values: Sequence[object]) -> Tree:

@@ -164,6 +164,9 @@ def first_sentence(error: BackprobeError) -> str:
 
 
 def _exact(flat: Flat, chunk: int, limit: float, shown: bool | None) -> Square | None:
+    """Compute the squared norm exactly, by columns if x is much smaller than y, else by rows.
+    :returns: ``None`` if that would take longer than `limit` seconds.
+    """
     if flat.n * _JVP_COST < flat.m:
         try:
             with Progress(flat.n, "Jacobian norm: columns", shown) as progress:
@@ -185,6 +188,9 @@ def _estimate(
     generator: torch.Generator,
     shown: bool | None,
 ) -> Square:
+    """Estimate the squared norm by `method`, or choose one that the graph and the budget allow.
+    :raises BackprobeError: the method needs more products than `budget`, or JVPs that the graph does not have.
+    """
     note = ""
     if method in ("auto", "estimate"):
         method = "krylov" if min(budget, flat.m, flat.n) >= _MIN_BASIS_PRODUCTS else "hutchinson"

@@ -33,6 +33,7 @@ class _Batches:
     """Computes products in one direction, in batches while batching works and one by one otherwise."""
 
     def __init__(self, one: Callable[[Tensors], Tensors], many: Callable[[Tensors], Tensors]) -> None:
+        """Take the functions that compute one product and a batch of them."""
         self._one, self._many = one, many
         self._checked = False
         #: Why products run one by one; None while batches work.
@@ -40,6 +41,7 @@ class _Batches:
         self.count = 0
 
     def single(self, cotangents: Tensors) -> Tensors:
+        """Return one product, and count it."""
         self.count += 1
         return self._one(cotangents)
 
@@ -65,6 +67,7 @@ class _Batches:
         return [torch.stack(parts) for parts in zip(*rows, strict=True)]
 
     def _compare(self, found: Tensors, cotangents: Tensors) -> None:
+        """Compare the first of a batch of products with the same product alone; batching ends if they differ."""
         alone = self.single([c[0] for c in cotangents])
         for batch, one in zip(found, alone, strict=True):
             scale = one.abs().max() if one.numel() else torch.zeros(())
@@ -82,6 +85,7 @@ class Products:
     """
 
     def __init__(self, y: Named, x: Named, unconnected: bool = False) -> None:
+        """Check that the tensors have derivatives; nothing is computed yet."""
         self.y, self.x = y, x
         check(y)
         check(x)
@@ -96,6 +100,7 @@ class Products:
     # From the left.
 
     def _vjp(self, v: Tensors, batched: bool) -> Tensors:
+        """Return one VJP, or a batch; zeros for tensors of x that y does not depend on."""
         found = self._grad(self.y.tensors, self.x.tensors, v, batched, "VJP")
         self._note_missing(found)
         front = (len(v[0]),) if batched else ()
@@ -105,6 +110,9 @@ class Products:
         ]
 
     def _note_missing(self, found: Sequence[torch.Tensor | None]) -> None:
+        """Determine once which tensors of x got no gradient because y does not depend on them.
+        :raises BackprobeError: there are some, and they are not allowed.
+        """
         if self.missing is None:
             self.missing = unreached(self.y, self.x, [i for i, g in enumerate(found) if g is None])
         if self.missing and not self._allowed:
@@ -113,6 +121,9 @@ class Products:
     def _grad(
         self, outputs: Tensors, inputs: Tensors, v: Tensors, batched: bool, what: str
     ) -> tuple[torch.Tensor | None, ...]:
+        """Run the engine from `outputs` with gradients `v`, and return the gradients of `inputs`.
+        :param what: ``VJP`` or ``JVP``, for the error message.
+        """
         try:
             with aside():
                 if not batched:  # v fits: torch need not look
@@ -130,6 +141,7 @@ class Products:
     # From the right (Note [A JVP from VJPs]).
 
     def _jvp(self, u: Tensors, batched: bool) -> Tensors:
+        """Return one JVP, or a batch; zeros for tensors of y that do not depend on x."""
         outputs, cotangents, live = self.transposed()
         front = (len(u[0]),) if batched else ()
         found: Sequence[torch.Tensor | None]
@@ -208,8 +220,10 @@ class Products:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in double precision."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _real(dtype: torch.dtype) -> torch.dtype:
+    """Return `dtype` if it is double or complex, else float32."""
     return dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32

@@ -16,6 +16,7 @@ class Progress:
     """``with Progress(total, "what"):``, then ``advance``. `shown`: None for a terminal only, False for never."""
 
     def __init__(self, total: int, what: str, shown: bool | None = None) -> None:
+        """Take the total amount of work, and its description."""
         self._total, self._what = total, what
         self._shown = sys.stderr.isatty() if shown is None else shown
         self._bar: Any = None
@@ -24,9 +25,11 @@ class Progress:
         self._begin = time.perf_counter()
 
     def __enter__(self) -> Progress:
+        """Return this object; the bar appears later."""
         return self
 
     def __exit__(self, *exc: object) -> None:
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -36,6 +39,7 @@ class Progress:
         return (time.perf_counter() - self._begin) * self._total / max(1, self._done)
 
     def advance(self, count: int) -> None:
+        """Report that `count` more is done. The bar appears once the work turns out to be long."""
         self._done += count
         if self._bar is None and self._shown and self.expected > _MIN_SHOWN_S:
             self._start()
@@ -43,6 +47,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done)
 
     def _start(self) -> None:
+        """Show the bar."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 

@@ -56,6 +56,9 @@ def unfit(tensor: torch.Tensor, role: str) -> str:
 
 
 def _cut(role: str, tensor: torch.Tensor) -> str:
+    """Explain why a tensor is not attached to a graph, and what to change.
+    :param role: ``x`` or ``y``.
+    """
     if tensor.is_inference():
         return "it was made under torch.inference_mode(). Run the forward again without it"
     if role == "x":
@@ -73,6 +76,7 @@ class Reach:
     """The nodes of the graph of `roots`, and the edges in it: node and number of its output."""
 
     def __init__(self, roots: list[torch.Tensor]) -> None:
+        """Walk the graph of `roots`."""
         begin = [tuple(gradient_edge(root)[:2]) for root in roots]
         graph = walk([node for node, _ in begin], Plans(1))
         self.nodes, plan = graph.nodes, graph.plan
@@ -80,6 +84,7 @@ class Reach:
         self.edges = {*begin, *((self.nodes[to], number) for to, number in inner if to >= 0)}
 
     def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether the graph goes through `tensor`."""
         return tuple(gradient_edge(tensor)[:2]) in self.edges
 
 
@@ -128,6 +133,7 @@ def each_reason(y: Named, x: Named, lost: list[int]) -> Iterator[tuple[int, str]
 
 
 def _ends(y: Named, name: str) -> str:
+    """Explain that no path leads to `name`, with the nodes at which the graph of `y` ends."""
     nodes = Reach(y.tensors).nodes
     ends = [node for node in nodes if not any(following for following, _ in node.next_functions)]
     shown = ", ".join(_end(node) for node in ends[:_MAX_NAMES]) + (", ..." if len(ends) > _MAX_NAMES else "")
@@ -151,6 +157,7 @@ def _came_from(node: torch.autograd.graph.Node, reach: Reach, depth: int = 64) -
 
 
 def _end(node: torch.autograd.graph.Node) -> str:
+    """Describe a node at which a graph ends: a leaf with its shape, or the node's name."""
     variable = getattr(node, "variable", None)
     if variable is not None:
         return f"a leaf of shape {list(variable.shape)}"

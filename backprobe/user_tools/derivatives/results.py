@@ -15,10 +15,12 @@ MAX_TABLE_ROWS, MAX_TABLE_COLUMNS = 16, 8
 
 
 def _number(value: float) -> str:
+    """Return a number with five digits."""
     return f"{value:.5g}"
 
 
 def _work(vjps: int, jvps: int) -> str:
+    """Return the number of products as text."""
     counts = [f"{n} {kind}{'s' * (n > 1)}" for n, kind in ((vjps, "VJP"), (jvps, "JVP")) if n]
     return " and ".join(counts) or "no products"
 
@@ -52,9 +54,11 @@ class JacobianNorm:
         return (self.high - self.low) / 2 / self.value if self.value else 0.0
 
     def __float__(self) -> float:
+        """Return the norm."""
         return self.value
 
     def __repr__(self) -> str:
+        """Return norm, interval, method and cost as text."""
         what = f"{_work(self.vjps, self.jvps)} of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s"
         note = f"; {self.note}" if self.note else ""
         if self.exact:
@@ -101,6 +105,7 @@ class BlockNorms:
     note: str = ""
 
     def __repr__(self) -> str:
+        """Return a description of the norms, and a table of them if they have at most two dimensions."""
         size = " x ".join(map(str, self.value.shape))
         how = "exact" if self.exact else f"estimated, {100 * self.confidence:g}% intervals"
         note = f"; {self.note}" if self.note else ""
@@ -147,9 +152,11 @@ class SpectralNorm:
         return (self.frobenius.value / self.value) ** 2
 
     def __float__(self) -> float:
+        """Return the largest singular value."""
         return self.value
 
     def __repr__(self) -> str:
+        """Return the singular values, the convergence and the cost as text."""
         rest = ", ".join(_number(float(s)) for s in self.singular_values[1:6])
         more = f", then {rest}" if rest else ""
         rank = f", stable rank {self.stable_rank:.3g}" if self.frobenius is not None else ""

@@ -96,6 +96,9 @@ class _Clock:
     """The time that a call has taken, and its limit."""
 
     def __init__(self, max_seconds: float) -> None:
+        """Start the clock.
+        :raises BackprobeError: the limit is not above 0.
+        """
         if not max_seconds > 0:
             raise BackprobeError(f"max_seconds={max_seconds!r}: give a number of seconds above 0")
         self.begin, self._limit = time.perf_counter(), max_seconds
@@ -104,10 +107,12 @@ class _Clock:
 
     @property
     def seconds(self) -> float:
+        """The seconds since the start."""
         return time.perf_counter() - self.begin
 
     @property
     def is_over(self) -> bool:
+        """Whether the limit has passed."""
         return self.seconds > self._limit
 
     def stop(self, where: str) -> None:
@@ -131,6 +136,7 @@ def _bidiagonal(
     shown: bool | None,
     clock: _Clock,
 ) -> SpectralNorm:
+    """Compute singular values by bidiagonalization, until they converge, `max_steps` are made, or the time is over."""
     basis = GolubKahan(flat, generator)
     with Progress(2 * max_steps + probes, "singular values", shown) as progress:
         while True:
@@ -172,6 +178,7 @@ def _frobenius(
 
 
 def _not_finite(flat: Flat) -> BackprobeError:
+    """Return the error for a Jacobian with NaN or Inf, which says which tensors hold such values."""
     y, x = flat.products.y, flat.products.x
     bad = [
         f"{name} holds {wrong:,} of {tensor.numel():,}"
@@ -190,6 +197,10 @@ def _not_finite(flat: Flat) -> BackprobeError:
 
 
 def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, clock: _Clock, note: str) -> SpectralNorm:
+    """Build the Jacobian from products with unit vectors, and decompose it; rows or columns that time leaves out are
+    zero.
+    :param note: why JVPs are not used; empty if they may be.
+    """
     chunk = chunk_of(flat.products)
     right = flat.n < flat.m and not note
     if right:
@@ -236,6 +247,7 @@ def _result(
     clock: _Clock,
     note: str = "",
 ) -> SpectralNorm:
+    """Build the result from singular values, flat vectors and the cost so far."""
     return SpectralNorm(
         float(values[0]),
         values,
@@ -254,5 +266,6 @@ def _result(
 
 
 def _shaped(named: Named, vector: torch.Tensor) -> Tree:
+    """Return a flat vector as tensors in the structure of `named`."""
     parts = vector.split([t.numel() for t in named.tensors])
     return named.rebuild([p.reshape(t.shape) for p, t in zip(parts, named.tensors, strict=True)])

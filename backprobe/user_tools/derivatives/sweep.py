@@ -28,6 +28,7 @@ class Sensitivity(Mapping[str, JacobianNorm]):
     """Name -> Frobenius norm of the Jacobian of one output with respect to that tensor, in the order that was given."""
 
     def __init__(self, output: str, norms: dict[str, JacobianNorm], unreached: dict[str, str], vjps: int) -> None:
+        """Take the output's name, the norms and the reasons by name, and the number of backward passes."""
         self.output = output
         self._norms = norms
         #: Name -> why there is no derivative, for the tensors that the output does not depend on.
@@ -36,6 +37,7 @@ class Sensitivity(Mapping[str, JacobianNorm]):
         self.vjps = vjps
 
     def __getitem__(self, name: str) -> JacobianNorm:
+        """Return the norm for the tensor `name`; raise ``UnknownName``, with the reason, if there is none."""
         if name in self.unreached:
             raise UnknownName(f"{name}: {self.unreached[name]}")
         if name not in self._norms:
@@ -43,12 +45,15 @@ class Sensitivity(Mapping[str, JacobianNorm]):
         return self._norms[name]
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names that have a norm."""
         return iter(self._norms)
 
     def __len__(self) -> int:
+        """Return the number of norms."""
         return len(self._norms)
 
     def __repr__(self) -> str:
+        """Return a table of the norms and of the tensors that were not reached."""
         width = max((len(name) for name in [*self._norms, *self.unreached]), default=4)
         lines = [f"Sensitivity of {self.output}: |d {self.output} / d tensor|_F, {self.vjps} backward passes in all"]
         for name, norm in self._norms.items():
@@ -62,9 +67,11 @@ class SensitivityMatrix:
     """Norms between all pairs: row is the output, column the input; NaN where there is no path."""
 
     def __init__(self, rows: dict[str, Sensitivity], names: list[str]) -> None:
+        """Take the rows by output, and build the matrices over all `names`."""
         self.rows, self.names = rows, names
 
         def table(what: str) -> torch.Tensor:
+            """Return the attribute `what` of all norms as a matrix; NaN where there is no norm."""
             return torch.tensor(
                 [[getattr(rows[a][b], what) if a in rows and b in rows[a] else math.nan for b in names] for a in names],
                 dtype=torch.float64,
@@ -75,6 +82,7 @@ class SensitivityMatrix:
         self.vjps = sum(row.vjps for row in rows.values())
 
     def __repr__(self) -> str:
+        """Return the matrix of norms as a text table."""
         known = int((~self.value.isnan()).sum())
         size = len(self.names)
         head = f"SensitivityMatrix({size} x {size}, {known} pairs connected, {self.vjps} backward passes)"
@@ -135,6 +143,9 @@ def sensitivity(
 
 
 def _output(acts: Mapping[str, torch.Tensor], output: str | torch.Tensor | None) -> tuple[str, torch.Tensor]:
+    """Return name and tensor of the output that the user gave; raise ``BackprobeError`` if there is none of that
+    name.
+    """
     if isinstance(output, torch.Tensor):
         return "output", output
     if not isinstance(output, str):
@@ -154,6 +165,9 @@ def _sweep(
     generator: torch.Generator,
     progress: Progress,
 ) -> Sensitivity:
+    """Compute the norms of one output `y` with respect to all tensors: exact if it has at most `count` elements.
+    :param name: the name of the output.
+    """
     begin = time.perf_counter()
     reasons = {key: unfit(t, "x") for key, t in acts.items()}
     fit = {key: t for key, t in acts.items() if not reasons[key]}
