@@ -46,12 +46,15 @@ class Action:
     """
 
     def __init__(self, text: str, function: _Function, keeps_zero: bool) -> None:
+        """Take name and function of the action."""
         self._text, self._function, self._keeps_zero = text, function, keeps_zero
 
     def __repr__(self) -> str:
+        """Return the action's name for logs and errors."""
         return self._text
 
     def __call__(self, grad: torch.Tensor) -> torch.Tensor:
+        """Return the changed gradient."""
         return self._on_layout(grad, self._function)
 
     def at(self, place: str) -> _Function:
@@ -59,6 +62,9 @@ class Action:
         return self
 
     def _on_layout(self, grad: torch.Tensor, function: _Function) -> torch.Tensor:
+        """Apply `function` to a gradient; of a sparse one, to its stored values.
+        :raises BackprobeError: the gradient is sparse, and the action does not leave zero as it is.
+        """
         if grad.layout is not torch.sparse_coo:
             return function(grad)
         if not self._keeps_zero:
@@ -113,6 +119,7 @@ def clip_norm(limit: float, p: float = 2.0) -> Action:
     _positive("clip_norm", "limit", limit)
 
     def clipped(grad: torch.Tensor) -> torch.Tensor:
+        """Return `grad` scaled down to the limit."""
         wide = None if grad.device.type == "mps" else torch.complex128 if grad.is_complex() else torch.float64
         norm = torch.linalg.vector_norm(grad, p, dtype=wide)
         return grad * (limit / norm.clamp(min=limit)).to(grad.dtype)
@@ -151,6 +158,7 @@ def drop_nonfinite(whole: bool = False) -> Action:
     """
 
     def dropped(grad: torch.Tensor) -> torch.Tensor:
+        """Return `grad` with zeros for its non-finite elements, or for all."""
         finite = torch.isfinite(grad)
         return torch.where(finite.all() if whole else finite, grad, torch.zeros_like(grad))
 
@@ -171,21 +179,27 @@ def noise(std: float, seed: int = 0) -> Action:
 
 
 class _Noise(Action):
+    """The action of ``noise``, with a generator for each place and device."""
+
     def __init__(self, std: float, seed: int) -> None:
+        """Take standard deviation and seed."""
         super().__init__(f"noise({std}, seed={seed})", self._place(std, seed, ""), False)
         self._std, self._seed = std, seed
 
     def at(self, place: str) -> _Function:
+        """Return the function for one place, which has generators of its own."""
         function = self._place(self._std, self._seed, place)
         return lambda grad: self._on_layout(grad, function)
 
     @staticmethod
     def _place(std: float, seed: int, place: str) -> _Function:
+        """Return the function that adds noise to a dense gradient at `place`."""
         generators: dict[torch.device, torch.Generator] = {}
         digest = hashlib.blake2b(f"{seed}:{place}".encode(), digest_size=8).digest()
         first = int.from_bytes(digest, "little") >> 1
 
         def noisy(grad: torch.Tensor) -> torch.Tensor:
+            """Return `grad` with noise added."""
             generator = generators.get(grad.device)
             if generator is None:
                 generator = generators[grad.device] = torch.Generator(grad.device)
@@ -197,13 +211,18 @@ class _Noise(Action):
 
 
 def _positive(action: str, name: str, value: float) -> None:
+    """Check that a parameter of an action is above 0.
+    :raises BackprobeError: it is not.
+    """
     if not value > 0:
         raise BackprobeError(f"{action}({value}): {name} is a number above 0")
 
 
 def _factor(factor: object) -> Any:
+    """Return the factor for this application."""
     return factor() if callable(factor) else factor
 
 
 def _factor_text(factor: object) -> str:
+    """Return a factor as text: the number, or the function's name."""
     return getattr(factor, "__name__", repr(factor)) if callable(factor) else str(factor)

@@ -34,6 +34,11 @@ class GradientEdit:
     """
 
     def __init__(self, rules: list[Rule], keep: int, measure: bool) -> None:
+        """Prepare the log; no hook is registered yet.
+        :param rules: the edits.
+        :param keep: how many applications the log keeps.
+        :param measure: whether norms are measured.
+        """
         self._rules = rules
         self._log = Log(keep, measure)
         self._tensors = TensorHooks()
@@ -51,6 +56,9 @@ class GradientEdit:
     # Attaching
 
     def _begun(self, roots: list[object]) -> Callable[[], None] | None:
+        """Prepare a backward call that is about to begin at `roots`: hook replaced parameters and nodes.
+        :returns: a function to call when it is over; ``None`` if there is nothing to do then.
+        """
         if self._parameters is not None:
             self._parameters.refresh()
         ended = self._nodes.hook(roots)
@@ -64,6 +72,7 @@ class GradientEdit:
         before = self._applied()
 
         def over() -> None:
+            """Finish the backward call, and count the rules that were not applied in it."""
             if ended is not None:
                 ended()
             now = self._applied()
@@ -79,6 +88,10 @@ class GradientEdit:
         return found
 
     def _attach(self, put: Callable[[], None]) -> GradientEdit:
+        """Register the hooks by calling `put`, and start to count backward calls; undo all if that fails.
+
+        Returns this object.
+        """
         self._attached = True
         try:
             put()
@@ -89,12 +102,17 @@ class GradientEdit:
         return self
 
     def _on_parameters(self, model: nn.Module, accumulated: bool) -> None:
+        """Hook the parameters of `model` that the rules match."""
         self._parameters = ParameterHooks(model, self._rules, accumulated, self._log, self._calls)
 
     def _on_modules(self, model: nn.Module, where: str) -> None:
+        """Hook the modules of `model` that the rules match, at their outputs or inputs."""
         self._modules = ModuleHooks(model, self._rules, where, self._tensors, self._log, self._calls)
 
     def _on_tensors(self, tensors: Mapping[str, object]) -> None:
+        """Hook the tensors whose names the rules match.
+        :raises BackprobeError: one of them does not require grad, or a rule matches none.
+        """
         for name, tensor in tensors.items():
             fitting = [rule for rule in self._rules if rule.fits(name, tensor)]
             if not fitting:
@@ -108,6 +126,10 @@ class GradientEdit:
             rule.fits.check(tensors, "tensor")
 
     def _on_nodes(self, subject: Any, side: str, module: Selection) -> None:
+        """Hook the nodes that the rules match: those of existing graphs now, others when a backward call begins.
+        :param subject: a model whose modules may be chosen, tensors with a graph, or ``None``.
+        :raises BackprobeError: modules are chosen without a model, or a rule matches no node of the existing graphs.
+        """
         spans = None
         if isinstance(subject, nn.Module):
             spans = Spans(subject, module)
@@ -136,11 +158,13 @@ class GradientEdit:
                 part.stop()
 
     def __enter__(self) -> GradientEdit:
+        """Return this object; the edits are active already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Remove the edits; without an error, warn of edits that were never applied."""
         self.remove()
         if error is None:
             done = {number for number, _, _ in self._log.counts}
@@ -184,6 +208,7 @@ class GradientEdit:
         return self._find_unused() if self._unused is None else self._unused
 
     def _find_unused(self) -> list[Unused]:
+        """Return the edits and places that were not applied so far, with reasons."""
         found = self._nodes.unused(self._calls.count)
         if self._parameters is not None:
             found += self._parameters.unused()
@@ -197,10 +222,12 @@ class GradientEdit:
         return found
 
     def _left_out(self, rule: Rule) -> Unused:
+        """Return the entry for a rule that had no effect in calls through compiled code."""
         reason = "they ran code that torch.compile made, inside which nothing can be edited"
         return Unused(described(rule.select), rule.text, f"in {self._missed[rule.number]} backward calls: {reason}")
 
     def __str__(self) -> str:
+        """Return the applications by place, and the edits that were never applied, as lines."""
         lines = [f"{self.total} edits in {self.backwards} backward calls"]
         lines += [f"  {place}: {count}" for place, count in self.counts.items()]
         lines += [f"  never applied: {unused}" for unused in self.unused]

@@ -36,6 +36,7 @@ class CallCounter(TorchFunctionMode):
     """
 
     def __init__(self, begun: Callable[[list[object]], Callable[[], None] | None]) -> None:
+        """Begin at 0; ``start`` activates the mode."""
         super().__init__()
         self._begun = begun
         self.count = 0
@@ -46,6 +47,7 @@ class CallCounter(TorchFunctionMode):
         self._fresh: list[int] = []
 
     def start(self) -> None:
+        """Activate the mode on this thread."""
         disable_dynamo()
         self.active = True
         self.__enter__()
@@ -77,6 +79,7 @@ class CallCounter(TorchFunctionMode):
             return known
 
     def _note(self, task: int, number: int) -> None:
+        """Remember the number of the backward call with this graph task id; the oldest are forgotten."""
         self._numbers[task] = number
         if len(self._numbers) > _MAX_NUMBERS:
             del self._numbers[next(iter(self._numbers))]
@@ -92,6 +95,7 @@ class CallCounter(TorchFunctionMode):
         known = False
 
         def note_task(grads: object) -> None:
+            """Note the engine's id of the call; used as a prehook of its first nodes."""
             nonlocal known
             with self._lock:
                 if not known:
@@ -101,6 +105,7 @@ class CallCounter(TorchFunctionMode):
         handles = [node.register_prehook(note_task) for node in nodes]
 
         def forget() -> None:
+            """Remove the prehooks, and the number if no edit has used it."""
             while handles:
                 handles.pop().remove()
             with self._lock:
@@ -116,6 +121,7 @@ class CallCounter(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Run `func`, and return its result; a backward call is counted and reported before and after."""
         kwargs = kwargs or {}
         entry = None if modes.compiling() or not self.active else BY_FUNCTION.get(func)
         if entry is None:
@@ -140,5 +146,6 @@ class CallCounter(TorchFunctionMode):
         self.__enter__()
 
     def leave(self, *_: object) -> None:
+        """Deactivate this mode after a node that runs Python, unless another mode is innermost."""
         if modes.top_mode() is self:
             self.__exit__(None, None, None)

@@ -29,6 +29,7 @@ class EditPlace:
     also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        """Return the place as text, with other names and the call."""
         text = f"{self.where} {self.name + self.path!r}"
         if self.also:
             text += f" (also {', '.join(map(repr, self.also))})"
@@ -41,6 +42,10 @@ class Application:
     __slots__ = ("_measured", "action", "backward", "elements", "place")
 
     def __init__(self, place: EditPlace, action: str, backward: int, elements: int, measured: Any) -> None:
+        """Take place, name of the action, backward call and size of the gradient.
+        :param measured: the norms before and after and the number of changed elements, as tensors; ``None`` if not
+            measured.
+        """
         self.place, self.action = place, action
         #: Number of the backward call, from 1, since the edit was made.
         self.backward = backward
@@ -49,6 +54,7 @@ class Application:
         self._measured = measured
 
     def _read(self, i: int) -> float | None:
+        """Return measured number `i`, waiting for the device; ``None`` if it was not measured."""
         value = self._measured[i] if self._measured is not None else None
         return None if value is None else float(value)
 
@@ -69,6 +75,7 @@ class Application:
         return None if value is None else int(value)
 
     def __repr__(self) -> str:
+        """Return the application as one line of text. Waits for the device."""
         text = f"backward {self.backward}: {self.action} on {self.place}"
         if self.norm_before is None:
             return text
@@ -88,6 +95,7 @@ class Unused:
     reason: str
 
     def __str__(self) -> str:
+        """Return the edit, its target and the reason as one line of text."""
         return f"{self.action} on {self.target}: {self.reason}"
 
 
@@ -95,6 +103,10 @@ class Log:
     """The last applications, and counts of all."""
 
     def __init__(self, keep: int, measure: bool) -> None:
+        """Begin empty.
+        :param keep: how many applications are kept.
+        :param measure: whether norms are measured.
+        """
         self.entries: deque[Application] = deque(maxlen=keep)
         #: (number of the rule, kind of place, name) -> applications.
         self.counts: dict[tuple[int, str, str], int] = {}
@@ -105,6 +117,7 @@ class Log:
         self._lock = threading.Lock()
 
     def add(self, rule: int, action: str, place: EditPlace, backward: int, before: torch.Tensor, after: object) -> None:
+        """Add the application of rule number `rule`, which made `after` of the gradient `before`."""
         measured = _measure(before, after) if self._measure else None
         entry = Application(place, action, backward, before.numel(), measured)
         key = (rule, place.where, place.name)
@@ -134,6 +147,7 @@ def _measure(
 def _measured(
     before: torch.Tensor, after: torch.Tensor
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None] | None:
+    """Return the same as ``_measure``, which handles errors."""
     with torch.no_grad(), modes.disable_function_modes():
         before, after = before.detach(), after.detach()
         if before.layout is torch.sparse_coo:
@@ -152,10 +166,12 @@ def _measured(
 
 
 def _norm(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the norm of a tensor on its device; ``None`` if it is neither real nor complex floating-point."""
     return norms.device_norm(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
 
 
 def _changed(before: torch.Tensor, after: torch.Tensor, norm_after: Any) -> torch.Tensor:
+    """Return the number of elements that differ, as a tensor; two NaN count as equal."""
     differs = before != after
     # A NaN differs from itself. Two more passes are needed only if there is one; off the CPU that is not known yet.
     if norm_after is not None and not (norm_after.is_cpu and not norm_after.isnan()):

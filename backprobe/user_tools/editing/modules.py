@@ -29,6 +29,7 @@ class Member:
     """A chosen module: its names, its rules, and how often it was called."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
+        """Take a chosen module and its path."""
         self.ref = weakref.ref(module)
         self.name = name
         self.also: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Member:
 
     @property
     def label(self) -> str:
+        """The module's path; the class name for the model itself."""
         return self.name or self.class_name
 
 
@@ -86,6 +88,9 @@ class ModuleHooks:
         log: Log,
         calls: CallCounter,
     ) -> None:
+        """Register forward hooks on the modules that the rules choose.
+        :raises BackprobeError: a rule matches no module.
+        """
         self._where, self._tensors, self._log, self._calls = where, tensors, log, calls
         self._members = members(model, rules)
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -105,7 +110,10 @@ class ModuleHooks:
         return not modes.compiling() and self._active and member.ref() is module
 
     def _output_hook(self, member: Member) -> Callable[..., object]:
+        """Return the forward hook that edits the gradients at the outputs of a module."""
+
         def note_output(module: nn.Module, args: object, output: object) -> None:
+            """Count the call, and register edits on the tensors in its output."""
             if not self._here(member, module):
                 return
             member.calls += 1
@@ -121,13 +129,21 @@ class ModuleHooks:
         return note_output
 
     def _input_hooks(self, member: Member) -> tuple[Callable[..., object], Callable[..., object]]:
+        """Return the forward pre-hook that replaces a module's inputs by aliases with edits, and the hook that undoes
+        it.
+        """
+
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+            """Count the call, and return its arguments with the tensors replaced."""
             if not self._here(member, module):
                 return None
             member.calls += 1
             aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
             def alias(path: str, tensor: torch.Tensor) -> torch.Tensor:
+                """Return the alias of a tensor, with the edits registered on it; the tensor itself if it gets no
+                gradient.
+                """
                 if not (tensor.requires_grad and torch.is_grad_enabled()):
                     return tensor
                 known = aliases.get(id(tensor))
@@ -143,6 +159,7 @@ class ModuleHooks:
             return args, {key: swap.swapped(value, f".{key}") for key, value in kwargs.items()}
 
         def after(module: nn.Module, args: object, output: object) -> None:
+            """Put the original tensors back into containers of the arguments."""
             running = member.swaps.get(threading.get_ident())
             if running and member.ref() is module:
                 running.pop().undo()
@@ -150,10 +167,12 @@ class ModuleHooks:
         return before, after
 
     def _chain(self, member: Member, path: str) -> Chain:
+        """Return the module's rules as a chain for the tensor at `path` of the current call."""
         place = EditPlace(self._where, member.label, path, member.calls, member.also)
         return Chain(place, member.rules, self._log, self._calls)
 
     def stop(self) -> None:
+        """Remove the hooks, and put back tensors that are still replaced."""
         self._active = False
         while self._handles:
             self._handles.pop().remove()
@@ -163,6 +182,7 @@ class ModuleHooks:
                     running.pop().undo()
 
     def unused(self) -> list[Unused]:
+        """Return the rules that were not applied at a chosen module, with reasons."""
         found = []
         for member in self._members:
             reason = "no gradient came"

@@ -31,6 +31,9 @@ class _Round:
     """The gradients of one backward call that have arrived so far."""
 
     def __init__(self, size: int) -> None:
+        """Begin without gradients.
+        :param size: the number of tensors.
+        """
         self.grads: list[torch.Tensor | None] = [None] * size
         #: Tensors whose gradient may still come.
         self.waiting: set[int] = set(range(size))
@@ -43,6 +46,9 @@ class MultiHook:
     def __init__(
         self, names: list[str] | None, tensors: list[torch.Tensor], function: Callable[..., object], mode: str
     ) -> None:
+        """Register a hook on each tensor.
+        :param names: names of the tensors; with them, the function gets dicts.
+        """
         self._names, self._function, self._any = names, function, mode == "any"
         #: Weak reference and number of the node, to know it again (Note [Hooks hold nothing]); -1 for a leaf.
         self._tensors = [
@@ -54,13 +60,17 @@ class MultiHook:
         self._handles = [tensor.register_hook(self._hook(i)) for i, tensor in enumerate(tensors)]
 
     def _hook(self, i: int) -> Callable[[torch.Tensor | None], None]:
+        """Return the tensor hook for tensor number `i`."""
+
         def came(grad: torch.Tensor | None) -> None:
+            """Take note of the gradient, unless the hooks were removed."""
             if self._active:
                 self._came(i, grad)
 
         return came
 
     def _came(self, i: int, grad: torch.Tensor | None) -> None:
+        """Record the gradient of tensor number `i`, and call the function if no other has to be waited for."""
         task = autograd_engine.graph_task()
         if task < 0:  # a node is called directly: no backward call
             return
@@ -80,6 +90,7 @@ class MultiHook:
         self._call(round_, i)
 
     def _may_come(self, k: int) -> bool:
+        """Return whether tensor number `k` may get a gradient in the running backward call; true if unknown."""
         ref, seq = self._tensors[k]
         tensor = ref()
         if seq < 0 or tensor is None or tensor.grad_fn is None or tensor.grad_fn._sequence_nr() != seq:
@@ -95,6 +106,9 @@ class MultiHook:
         self._call(round_, None)
 
     def _call(self, round_: _Round, i: int | None) -> None:
+        """Call the function with the gradients of a round.
+        :param i: the number of the first gradient, for mode ``"any"``.
+        """
         grads, names = round_.grads, self._names
         round_.grads = []
         try:
@@ -114,11 +128,13 @@ class MultiHook:
             self._handles.pop().remove()
 
     def __enter__(self) -> MultiHook:
+        """Return this object; the hooks are active already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Remove the hooks."""
         self.remove()
 
 
@@ -126,9 +142,11 @@ class _Over:
     """The callback that holds a round (Note [State of one backward call])."""
 
     def __init__(self, hook: MultiHook, round_: _Round) -> None:
+        """Take the hook and the round to keep."""
         self._hook, self._round = hook, round_
 
     def __call__(self) -> None:
+        """Finish the round at the end of the backward call."""
         self._hook.over(self._round)
 
 

@@ -38,6 +38,9 @@ class Spans:
     """The sequence numbers of nodes that the chosen modules made (Note [Nodes of chosen modules])."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
+        """Register hooks on the modules that `select` chooses.
+        :raises BackprobeError: it chooses none.
+        """
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._depth = threading.local()
         #: Thread -> beginnings and ends of calls, in order.
@@ -51,16 +54,19 @@ class Spans:
 
     @staticmethod
     def _hook(mine: nn.Module, step: Callable[[], None]) -> Callable[..., None]:
+        """Return a forward hook that calls `step` for calls of the module `mine` only."""
         # A function, not a bound method: a copy of the model copies its hooks, and not us with them.
         ref = weakref.ref(mine)
 
         def note_call(module: nn.Module, *_: object) -> None:
+            """Call `step` if the call is one of `mine`, and not compiled."""
             if not modes.compiling() and ref() is module:
                 step()
 
         return note_call
 
     def _enter(self) -> None:
+        """Note the sequence number at the beginning of an outermost call."""
         depth = getattr(self._depth, "value", 0)
         self._depth.value = depth + 1
         if not depth:
@@ -71,6 +77,7 @@ class Spans:
             ends.append(2**63)
 
     def _leave(self) -> None:
+        """Note the sequence number at the end of an outermost call."""
         depth = getattr(self._depth, "value", 0)
         if not depth:
             return
@@ -79,6 +86,7 @@ class Spans:
             self._spans[threading.get_ident()][1][-1] = autograd_engine.next_sequence_nr()
 
     def holds(self, seq: int) -> bool:
+        """Return whether a node with this sequence number was made in a chosen module, on this thread."""
         spans = self._spans.get(threading.get_ident())
         if spans is None:
             return False
@@ -86,6 +94,7 @@ class Spans:
         return at >= 0 and seq < spans[1][at]
 
     def stop(self) -> None:
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -105,6 +114,9 @@ class NodeHooks:
         log: Log,
         calls: CallCounter | None = None,
     ) -> None:
+        """Take the rules and the helpers; ``hook`` registers hooks.
+        :param spans: restricts the nodes to those that chosen modules made.
+        """
         self._rules, self._side, self._spans, self._tensors = list(rules), side, spans, tensors
         self._log = log
         self.calls: Any = calls
@@ -124,6 +136,7 @@ class NodeHooks:
         nodes, handles, mine = self._hook(roots)
 
         def over() -> None:
+            """Remove the hooks of this call."""
             with self._lock:
                 self._detach(handles)
                 self._hooked.difference_update(mine)
@@ -139,6 +152,9 @@ class NodeHooks:
             self._hooked.difference_update(mine)
 
     def _hook(self, roots: list[object]) -> tuple[list[torch.autograd.graph.Node], list[RemovableHandle], list[int]]:
+        """Hook the nodes that `roots` reach; undo all if that fails.
+        :returns: the nodes, the handles of the hooks, and the ids of the nodes that were not hooked before.
+        """
         graph = walk([node_of(root) for root in roots], self._plans)
         nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
         if len(self.names) < 1000:
@@ -162,6 +178,10 @@ class NodeHooks:
         handles: list[torch.utils.hooks.RemovableHandle],
         mine: list[int],
     ) -> None:
+        """Hook nodes, and the nodes around edited views, unless another call has hooked them.
+        :param handles: receives the handles.
+        :param mine: receives the ids of the nodes that were not hooked before.
+        """
         if self._tensors.views:
             handles.extend(self._tensors.hook_views(nodes, names, seqs, self._hooked))
         for node, seq, name in zip(nodes, seqs, names, strict=True):
@@ -179,9 +199,11 @@ class NodeHooks:
         self._hooked.update(mine)
 
     def _put(self, node: torch.autograd.graph.Node, name: str, rules: list[Rule]) -> RemovableHandle:
+        """Register a hook that applies `rules` to the gradients of `node`; return its handle."""
         chains: dict[int, Chain] = {}
 
         def edited(grads: Sequence[torch.Tensor | None]) -> object:
+            """Return the edited gradients; ``None`` if none has changed."""
             several = sum(g is not None for g in grads) > 1
             result = list(grads)
             for k, grad in enumerate(grads):
@@ -200,16 +222,21 @@ class NodeHooks:
 
     @staticmethod
     def _detach(handles: list[torch.utils.hooks.RemovableHandle]) -> None:
+        """Remove hooks, and empty the list of their handles."""
         while handles:
             handles.pop().remove()
 
     def stop(self) -> None:
+        """Remove all hooks, and those on modules."""
         with self._lock:
             self._detach(self._handles)
         if self._spans is not None:
             self._spans.stop()
 
     def unused(self, calls: int) -> list[Unused]:
+        """Return the rules that were not applied at any node, with reasons.
+        :param calls: the number of backward calls so far.
+        """
         done = {number for number, where, _ in self._log.counts if where == "node"}
         found = []
         for rule in self._rules:

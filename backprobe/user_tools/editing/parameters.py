@@ -26,6 +26,7 @@ class _Slot:
     __slots__ = ("attribute", "name", "owner", "rules", "seen", "trained")
 
     def __init__(self, owner: nn.Module, attribute: str, name: str, rules: list[Rule]) -> None:
+        """Take the module, the attribute in it, the full name, and the rules."""
         self.owner, self.attribute, self.name, self.rules = weakref.ref(owner), attribute, name, rules
         #: The parameter that was there at the last look, and whether it required a gradient.
         self.seen: weakref.ref[torch.Tensor] | None = None
@@ -55,6 +56,7 @@ class ParameterHooks:
     def __init__(
         self, model: nn.Module, rules: Sequence[Rule], accumulated: bool, log: Log, calls: CallCounter
     ) -> None:
+        """Find the parameters that the rules match, and hook them."""
         self._log, self._calls, self._accumulated = log, calls, accumulated
         self._slots: list[_Slot] = []
         #: id of the parameter -> weak reference, its chain, the hook's handle.
@@ -94,6 +96,7 @@ class ParameterHooks:
 
     @staticmethod
     def _same(slot: _Slot) -> bool:
+        """Return whether the parameter of `slot` is the one seen last, and still frozen or trainable as then."""
         parameter: torch.Tensor | None = slot.parameter()
         if parameter is None:
             return slot.seen is None
@@ -101,6 +104,7 @@ class ParameterHooks:
         return same and slot.trained == _trained(parameter)
 
     def _hook(self, parameter: torch.Tensor, slots: list[_Slot]) -> tuple[Chain, RemovableHandle]:
+        """Register a hook on a parameter with the rules of all its names; return its chain and its handle."""
         rules = {rule.number: rule for slot in slots for rule in slot.rules}
         place = EditPlace("parameter", slots[0].name, also=tuple(slot.name for slot in slots[1:]))
         chain = Chain(place, [rules[n] for n in sorted(rules)], self._log, self._calls)
@@ -108,6 +112,7 @@ class ParameterHooks:
             return chain, parameter.register_hook(chain)
 
         def after(parameter: torch.Tensor) -> None:
+            """Edit the accumulated ``.grad`` of the parameter, in its memory if possible."""
             edited = chain(parameter.grad)
             if edited is None:
                 return
@@ -119,11 +124,13 @@ class ParameterHooks:
         return chain, parameter.register_post_accumulate_grad_hook(after)
 
     def _drop(self, key: int) -> None:
+        """Remove the hook of the parameter with the id `key`."""
         _, chain, handle = self._hooks.pop(key)
         chain.active = False
         handle.remove()
 
     def stop(self) -> None:
+        """Remove all hooks."""
         for key in list(self._hooks):
             self._drop(key)
 

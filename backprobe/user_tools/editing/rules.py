@@ -24,6 +24,9 @@ class Rule:
     """A selection and an action, as the user wrote them."""
 
     def __init__(self, number: int, select: Selection, action: Function) -> None:
+        """Check selection and action.
+        :raises BackprobeError: the action is no function, or a function that makes actions.
+        """
         if not callable(action):
             raise BackprobeError(
                 f"the action for {described(select)} is a {type(action).__name__}; give a function from a gradient "
@@ -112,13 +115,14 @@ class Chain:
     """The rules of one place, applied one after the other, with each result checked and noted."""
 
     def __init__(self, place: EditPlace, rules: Sequence[Rule], log: Log, calls: CallCounter) -> None:
+        """Take the place, its rules in order, the log, and the counter of backward calls."""
         self.place, self.rules = place, list(rules)
         self._log, self._calls = log, calls
         #: A hook that is left on a copy of a module, or called after the edits were removed, does nothing.
         self.active = True
 
     def without(self, other: Chain) -> bool:
-        """Leave out the rules that `other` has; whether there were any."""
+        """Remove the rules that `other` has too; return whether there were any."""
         there = {rule.number for rule in other.rules}
         before = len(self.rules)
         self.rules = [rule for rule in self.rules if rule.number not in there]
@@ -140,6 +144,9 @@ class Chain:
         return None if result is grad else result
 
     def _apply(self, rule: Rule, grad: torch.Tensor, backward: int) -> torch.Tensor | None:
+        """Apply one rule, check and log its result, and return it.
+        :raises BackprobeError: the action wrote into the gradient, or returned no tensor like it.
+        """
         version = grad._version
         try:
             result = rule.function(self.place)(grad)
@@ -182,8 +189,10 @@ class Chain:
         return result
 
     def _refused(self, rule: Rule, backward: int, what: str) -> BackprobeError:
+        """Return the error for a wrong result of a rule."""
         return BackprobeError(f"the edit {rule.text} on {self.place}, in backward call {backward}, {what}")
 
 
 def _value(value: object) -> str:
+    """Return a property of a tensor as text."""
     return str(tuple(value)) if isinstance(value, torch.Size) else str(value)

@@ -24,6 +24,7 @@ class Swap:
     """
 
     def __init__(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
+        """Take the function from a tensor's path and the tensor to its replacement."""
         self._change = change
         self._back: list[tuple[Any, Any, Any, Any]] = []
 
@@ -51,6 +52,7 @@ class Swap:
         return value
 
     def undo(self) -> None:
+        """Put the original tensors back, except where something else has replaced them since."""
         while self._back:
             value, key, old, new = self._back.pop()
             if any(part.value is new for part in parts(value) or () if part.key == key):
@@ -58,6 +60,7 @@ class Swap:
 
 
 def _put(value: Any, key: Any, new: Any) -> None:
+    """Set an element of a list or mapping, or a field of a dataclass."""
     if isinstance(value, (list, Mapping)):
         value[key] = new  # type: ignore[index]
     else:

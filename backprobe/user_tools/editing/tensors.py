@@ -37,9 +37,11 @@ class Spot:
     """The chains of one tensor, as a hook."""
 
     def __init__(self) -> None:
+        """Begin without chains."""
         self.chains: list[Chain] = []
 
     def __call__(self, grad: torch.Tensor) -> torch.Tensor | None:
+        """Return the edited gradient; ``None`` if it is unchanged."""
         result = grad
         for chain in self.chains:
             edited = chain(result)
@@ -51,6 +53,7 @@ class EditedView:
     """The position of a view in its base, and the edits of its gradient."""
 
     def __init__(self, tensor: torch.Tensor, base: torch.Tensor, spot: Spot) -> None:
+        """Note where the view `tensor` lies in its base."""
         self.size, self.stride = tensor.size(), tensor.stride()
         self.offset = tensor.storage_offset() - base.storage_offset()
         self.base_size, self.base_stride = base.size(), base.stride()
@@ -72,6 +75,7 @@ class TensorHooks:
     """Owns the hooks on tensors."""
 
     def __init__(self) -> None:
+        """Begin without hooks."""
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._chains: list[weakref.ref[Chain]] = []
         self._limit = 1024
@@ -107,6 +111,7 @@ class TensorHooks:
                 self._note_view(tensor, spot)
 
     def _note_view(self, tensor: torch.Tensor, spot: Spot) -> None:
+        """Remember a view and its edits by the node of its base; the oldest view is dropped if there are too many."""
         base: Any = tensor._base
         node = base.grad_fn
         if node is None:
@@ -147,6 +152,7 @@ class TensorHooks:
         return handles
 
     def stop(self) -> None:
+        """Remove all hooks, and make hooks that remain on copies do nothing."""
         with self._lock:
             for ref in self._chains:
                 if (chain := ref()) is not None:
@@ -159,7 +165,10 @@ class TensorHooks:
 
 
 def _after(views: list[EditedView]) -> Callable[..., object]:
+    """Return a hook for the ``CopySlices`` node of the base of `views`."""
+
     def edit_slices(grad_inputs: Sequence[torch.Tensor | None], grad_outputs: Sequence[torch.Tensor | None]) -> object:
+        """Return the node's gradients with those of the views edited; ``None`` if nothing has changed."""
         grad = result = grad_inputs[0]
         if grad is None:
             return None

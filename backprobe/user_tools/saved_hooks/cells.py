@@ -57,15 +57,20 @@ class Kept(StandIn):
     safe = False
 
     def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
+        """Keep a detached alias of `tensor`.
+        :param note: an object that is to live as long.
+        """
         with modes.disable_function_modes():
             self.tensor = tensor.detach()  # see Note [Cells hold aliases]
         #: Lives as long as this object: a share of a budget.
         self.note = note
 
     def get(self) -> torch.Tensor:
+        """Return the tensor."""
         return self.tensor
 
     def contents(self) -> Iterator[object]:
+        """Yield the tensor, for the ledger."""
         yield self.tensor
 
 
@@ -76,13 +81,16 @@ class Foreign(StandIn):
     safe = False
 
     def __init__(self, content: object, unpack: Callable[[Any], torch.Tensor]) -> None:
+        """Take the packed object, and the hook that unpacks it."""
         self.content, self.unpack = content, unpack
 
     def get(self) -> torch.Tensor:
+        """Unpack the object with the user's hook, and return the tensor."""
         found: torch.Tensor = self.unpack(self.content)
         return found
 
     def contents(self) -> Iterator[object]:
+        """Yield the packed object, for the ledger."""
         yield self.content
 
 
@@ -92,6 +100,7 @@ class Version:
     __slots__ = ("leaf", "saved", "shape", "tensor", "token", "type", "view")
 
     def __init__(self, tensor: torch.Tensor) -> None:
+        """Note the version of `tensor`, and what torch's error says of it."""
         with modes.disable_function_modes():
             token = tensor.detach()
             if plain(token):
@@ -113,6 +122,7 @@ class Version:
             raise RuntimeError(self._text(now, packed))
 
     def _text(self, now: int, packed: object) -> str:
+        """Return the text of torch's error for a tensor that is at version `now`."""
         said = saved_by_nodes.in_place_error()  # torch's wording of the error
         found = IN_PLACE_DETAIL.search(said)
         before, after = (said[: found.start()], said[found.end() :]) if found is not None else (f"{said}: ", "")
@@ -156,12 +166,15 @@ class Cell(StandIn):
     __slots__ = ("held", "version")
 
     def __init__(self, held: Held, version: Version | None) -> None:
+        """Take the stored values; without `version`, nothing is checked."""
         self.held, self.version = held, version
 
     def get(self) -> torch.Tensor:
+        """Return the tensor; raise torch's error if it was written in place since it was saved."""
         if self.version is not None:
             self.version.check(self)
         return self.held.get()
 
     def contents(self) -> Iterator[object]:
+        """Yield the stored values, for the ledger."""
         yield self.held

@@ -36,6 +36,7 @@ def pack_bits(mask: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_bits(packed: torch.Tensor, count: int) -> torch.Tensor:
+    """Return `count` bools from bytes that ``pack_bits`` made."""
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=packed.device)
     return (packed.unsqueeze(1) & weights).ne(0).view(-1)[:count]
 
@@ -46,9 +47,11 @@ class Bits:
     safe = True
 
     def __init__(self, packed: Held, count: int) -> None:
+        """Take the packed bytes, and the number of bools."""
         self._packed, self._count = packed, count
 
     def get(self) -> torch.Tensor:
+        """Return the bools as a flat tensor."""
         return unpack_bits(self._packed.get(), self._count)
 
 
@@ -58,9 +61,11 @@ class Cast:
     safe = True
 
     def __init__(self, narrow: Held, dtype: torch.dtype, scale: float) -> None:
+        """Take the values in the narrower type, the original type, and the factor to multiply by."""
         self._narrow, self._dtype, self._scale = narrow, dtype, scale
 
     def get(self) -> torch.Tensor:
+        """Return the values in the original type."""
         wide = self._narrow.get().to(self._dtype)
         return wide if self._scale == 1.0 else wide * self._scale
 
@@ -71,9 +76,11 @@ class NonZero:
     safe = True
 
     def __init__(self, mask: Held, values: Held, count: int) -> None:
+        """Take the packed mask, the values, and the number of all elements."""
         self._mask, self._values, self._count = mask, values, count
 
     def get(self) -> torch.Tensor:
+        """Return all elements as a flat tensor."""
         mask, values = unpack_bits(self._mask.get(), self._count), self._values.get()
         bits = values.view(_BITS[values.element_size()])  # as floats, NaN could change its bits
         flat = torch.zeros(self._count, dtype=bits.dtype, device=bits.device)
@@ -87,9 +94,11 @@ class Deflated:
     safe = True
 
     def __init__(self, content: Held, dtype: torch.dtype, device: torch.device) -> None:
+        """Take the compressed bytes, and the type and device of the original."""
         self._content, self._dtype, self._device = content, dtype, device
 
     def get(self) -> torch.Tensor:
+        """Return the decompressed values as a flat tensor on their device."""
         raw = bytearray(zlib.decompress(_memory(self._content.get())))
         planes = torch.frombuffer(raw, dtype=torch.uint8).view(self._dtype.itemsize, -1)
         return planes.t().contiguous().view(-1).view(self._dtype).to(self._device)

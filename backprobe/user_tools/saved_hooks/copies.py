@@ -36,6 +36,9 @@ class Shared:
     def __init__(
         self, held: Held, flat: torch.Tensor, policy: str, source: torch.UntypedStorage, print_: tuple[int, int] | None
     ) -> None:
+        """Take the copy `held` of the flat tensor `flat`, whose memory is `source`.
+        :param print_: the fingerprint of the content on the CPU; ``None`` elsewhere.
+        """
         self._held, self._dtype = held, flat.dtype
         #: Bytes that were copied, and the policy's description for the ledger.
         self.nbytes, self.policy = flat.numel() * flat.element_size(), policy
@@ -66,18 +69,21 @@ class Viewed(StandIn):
     safe = True
 
     def __init__(self, shared: Shared, tensor: torch.Tensor, start: int) -> None:
+        """Note where `tensor` lies in the copied memory, which begins at element `start` of the original."""
         self.shared = shared
         self._size, self._stride = tensor.size(), tensor.stride()
         self._offset = tensor.storage_offset() - start
         self._conj = tensor.is_conj()
 
     def get(self) -> torch.Tensor:
+        """Return the tensor as a view of the restored memory."""
         with modes.disable_function_modes(), torch.no_grad():
             flat = self.shared.flat()
             made = flat.as_strided(self._size, self._stride, flat.storage_offset() + self._offset)
             return made.conj() if self._conj else made
 
     def contents(self) -> Iterator[object]:
+        """Yield the copy, for the ledger."""
         yield Elsewhere(id(self.shared), self.shared.policy, self.shared.nbytes)
 
 
@@ -116,10 +122,14 @@ class CopyingLayer(Layer):
     words = ""
 
     def __init__(self, **kwargs: Any) -> None:
+        """Take the options of ``Layer``."""
         super().__init__(**kwargs)
         self._known: weakref.WeakValueDictionary[object, Shared] = weakref.WeakValueDictionary()
 
     def place(self, tensor: torch.Tensor) -> Held:
+        """Copy the memory of a tensor, or use the copy that exists; pass the tensor on if the subclass does not copy
+        it.
+        """
         with modes.disable_function_modes(), torch.no_grad():
             storage = tensor.untyped_storage()
             start, end = span(tensor)
@@ -151,9 +161,11 @@ class Moved:
     safe = True
 
     def __init__(self, held: Held, device: torch.device, pinned: bool) -> None:
+        """Take the copy on the CPU, the original device, and whether the copy is in pinned memory."""
         self._held, self._device, self._pinned = held, device, pinned
 
     def get(self) -> torch.Tensor:
+        """Return the tensor on its original device."""
         return self._held.get().to(self._device, non_blocking=self._pinned)
 
 
@@ -163,15 +175,18 @@ class OnCpu(CopyingLayer):
     words = "moved to the CPU"
 
     def __init__(self, pin: bool = True, **kwargs: Any) -> None:
+        """Take whether to use pinned memory; see ``Layer`` for the other options."""
         super().__init__(**kwargs)
         self._pin = pin
         #: Set by tests without an accelerator: copies are then made on the CPU.
         self._also_cpu = False
 
     def takes(self, tensor: torch.Tensor) -> bool:
+        """Return whether this layer takes a tensor: only those on an accelerator."""
         return (self._also_cpu or not tensor.is_cpu) and super().takes(tensor)
 
     def store(self, flat: torch.Tensor) -> Held:
+        """Copy a flat tensor to the CPU, without waiting if memory is pinned."""
         pinned = self._pin and flat.is_cuda
         # On the stream of the forward: the copy waits for the values, and the memory is reused only after it.
         copy = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=pinned)

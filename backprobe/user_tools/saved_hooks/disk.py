@@ -40,6 +40,9 @@ class Folder:
     """
 
     def __init__(self, parent: Path) -> None:
+        """Remove leftover folders under `parent`, and make a new one.
+        :raises BackprobeError: the folder cannot be made.
+        """
         try:
             parent.mkdir(parents=True, exist_ok=True)
             sweep(parent)
@@ -50,6 +53,7 @@ class Folder:
         self._finalizer = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def new(self) -> Path:
+        """Return the path of a new file in the folder."""
         self._count += 1
         return self.path / f"{self._count}.safetensors"
 
@@ -68,6 +72,7 @@ def _locked(parent: Path) -> tuple[Path, IO[str]]:
 
 
 def _remove(path: Path, lock: IO[str], owner: int) -> None:
+    """Remove the folder at `path` if this is the process `owner` that made it."""
     if os.getpid() == owner:  # see Note [Folders and forks]
         shutil.rmtree(path, ignore_errors=True)
         lock.close()
@@ -96,9 +101,13 @@ class Filed:
     safe = True
 
     def __init__(self, folder: Folder, path: Path, device: torch.device) -> None:
+        """Take the folder, which stays as long as this object, the file's path, and the tensor's device."""
         self._folder, self._path, self._device, self._owner = folder, path, device, os.getpid()
 
     def get(self) -> torch.Tensor:
+        """Read the tensor from its file, onto its device.
+        :raises BackprobeError: the file cannot be read.
+        """
         try:
             return load_file(self._path, device=str(self._device))["saved"]
         except (OSError, SafetensorError) as error:
@@ -108,6 +117,7 @@ class Filed:
             ) from error
 
     def __del__(self) -> None:
+        """Remove the file if this is the process that made it."""
         if os.getpid() == self._owner:  # see Note [Folders and forks]
             with contextlib.suppress(OSError):  # the folder was removed first, as at the end of the process
                 os.unlink(self._path)
@@ -119,6 +129,7 @@ class OnDisk(CopyingLayer):
     words = "written to disk"
 
     def __init__(self, folder: str | os.PathLike[str] | None, **kwargs: Any) -> None:
+        """Take the parent folder (``None``: the system's for temporary files); see ``Layer`` for the other options."""
         super().__init__(**kwargs)
         self._parent = Path(folder) if folder is not None else Path(tempfile.gettempdir())
         self._folder: Folder | None = None
@@ -129,12 +140,17 @@ class OnDisk(CopyingLayer):
         return self._folder.path if self._folder is not None else None
 
     def start(self) -> None:
+        """Make the folder."""
         self._folder = Folder(self._parent)
 
     def stop(self) -> None:
+        """Let go of the folder, which stays until its last file is gone."""
         self._folder = None  # saved tensors still refer to it
 
     def store(self, flat: torch.Tensor) -> Held:
+        """Write a flat tensor to a new file.
+        :raises BackprobeError: the file cannot be written.
+        """
         assert self._folder is not None
         nbytes = flat.numel() * flat.element_size()
         path = self._folder.new()

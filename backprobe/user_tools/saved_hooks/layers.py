@@ -36,6 +36,9 @@ class Gate:
     """Tracks which modules' calls are running: open inside the chosen modules. Per thread."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
+        """Find the modules of `model` that `select` chooses.
+        :raises BackprobeError: it chooses none.
+        """
         wanted = Choice(select)
         self._modules = [m for name, m in model.named_modules() if wanted(name, m)]
         wanted.check([name for name, _ in model.named_modules()], "module")
@@ -44,20 +47,25 @@ class Gate:
 
     @property
     def open(self) -> bool:
+        """Whether a call of a chosen module runs on this thread."""
         return getattr(self._local, "depth", 0) > 0
 
     def _enter(self, module: nn.Module, args: object) -> None:
+        """Count the beginning of a call; used as a forward pre-hook."""
         self._local.depth = getattr(self._local, "depth", 0) + 1
 
     def _leave(self, module: nn.Module, args: object, output: object) -> None:
+        """Count the end of a call; used as a forward hook."""
         self._local.depth = max(0, getattr(self._local, "depth", 0) - 1)
 
     def start(self) -> None:
+        """Register the hooks."""
         for module in self._modules:
             self._handles.append(module.register_forward_pre_hook(self._enter, prepend=True))
             self._handles.append(module.register_forward_hook(self._leave, always_call=True))
 
     def stop(self) -> None:
+        """Remove the hooks, and close the gate."""
         while self._handles:
             self._handles.pop().remove()
         self._local = threading.local()
@@ -69,9 +77,11 @@ class Share:
     __slots__ = ("__weakref__", "_budget", "size")
 
     def __init__(self, budget: Budget, size: int) -> None:
+        """Take the budget and the number of bytes."""
         self._budget, self.size = budget, size
 
     def __del__(self) -> None:
+        """Return the bytes to the budget."""
         self._budget.free += self.size  # not atomic; the budget is only approximate
 
 
@@ -79,10 +89,12 @@ class Budget:
     """The number of bytes that may stay where they are at one time; each storage counts once."""
 
     def __init__(self, size: int) -> None:
+        """Take the number of bytes."""
         self.free = size
         self._shares: weakref.WeakValueDictionary[int, Share] = weakref.WeakValueDictionary()
 
     def take(self, storage: torch.UntypedStorage) -> Share | None:
+        """Return the share of a storage, a new one if there are bytes left for it; ``None`` if there are not."""
         key, size = storage_ids.storage_key(storage), storage.nbytes()
         share = self._shares.get(key)
         if share is None and size <= self.free:
@@ -109,6 +121,9 @@ class Layer(ABC):
         min_bytes: int = 0,
         budget_bytes: int | None = None,
     ) -> None:
+        """Check the options; they are those of ``offload.on_cpu``.
+        :raises BackprobeError: a number is negative, or `select` is given without `model`, or matches nothing.
+        """
         if select is not None and model is None:
             raise BackprobeError("select= chooses modules of a model: give model= too")
         for name, value in (("min_bytes", min_bytes), ("budget_bytes", budget_bytes)):
@@ -127,6 +142,9 @@ class Layer(ABC):
     # Entering and leaving
 
     def __enter__(self) -> Any:
+        """Activate the layer on this thread: push its hooks inside the present ones.
+        :raises BackprobeError: it is active already.
+        """
         if self._active is not None:
             raise BackprobeError(f"this {type(self).__name__} is in use already: make another for another block")
         if checkpoints.checkpoint_mark() is not None:  # see Note [Layers inside a checkpoint]
@@ -152,6 +170,7 @@ class Layer(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Deactivate the layer."""
         was, self._active = self._active, None
         if was != "on":
             return
@@ -172,6 +191,7 @@ class Layer(ABC):
     # Packing
 
     def _pack(self, tensor: torch.Tensor) -> Cell:
+        """Pack a tensor that torch saves: its values in some form, with a check of its version if that is needed."""
         held = self.pack(tensor)
         settled = self._foreign() or (self._lenient and held.safe)
         version = None if settled else Version(tensor)
@@ -221,6 +241,7 @@ class Layer(ABC):
         return Kept(tensor)
 
     def __str__(self) -> str:
+        """Return the number of tensors taken and the bytes as text."""
         return (
             f"{type(self).__name__}: {self.tensors} saved tensors taken, {mib(self.bytes)} MiB of memory held in "
             f"{mib(self.held)} MiB"
@@ -228,6 +249,7 @@ class Layer(ABC):
 
 
 def _unpack(cell: Cell) -> torch.Tensor:
+    """Return the tensor of a cell; the unpack hook of all layers."""
     return cell.get()
 
 
@@ -235,13 +257,16 @@ class Pair(Layer):
     """A pair of hooks of the user as a layer: composes with the layers around it, and checks versions."""
 
     def __init__(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
+        """Take the user's two hooks."""
         super().__init__()
         self._user_pack, self._user_unpack = pack, unpack
 
     def takes(self, tensor: torch.Tensor) -> bool:
+        """Return true: the user's hooks get every tensor."""
         return True
 
     def place(self, tensor: torch.Tensor) -> Held:
+        """Pack a tensor with the user's hook, and pass the tensors in the packed object to the layers around."""
         packed = self._user_pack(tensor)
         if packed is tensor:
             packed = tensor.detach()  # a node must not keep itself alive through its output
@@ -254,6 +279,7 @@ class Pair(Layer):
         found: list[Held] = []
 
         def out(value: Any) -> object:
+            """Return `value` with each tensor replaced by its number, and place the tensors."""
             if isinstance(value, torch.Tensor):
                 found.append(self.hand_on(value))
                 return _Hole(len(found) - 1)
@@ -267,9 +293,12 @@ class Pair(Layer):
 
 
 class _Hole:
+    """A mark in a packed object where tensor number `index` was taken out."""
+
     __slots__ = ("index",)
 
     def __init__(self, index: int) -> None:
+        """Take the number of the tensor."""
         self.index = index
 
 
@@ -280,12 +309,15 @@ class Repacked(StandIn):
     safe = False
 
     def __init__(self, content: object, parts: list[Held], unpack: Callable[[Any], torch.Tensor]) -> None:
+        """Take the packed object without its tensors, the places of these, and the user's unpack hook."""
         self.content, self.parts, self.unpack = content, parts, unpack
 
     def get(self) -> torch.Tensor:
+        """Put the tensors back into the packed object, unpack it with the user's hook, and return the tensor."""
         parts = [part.get() for part in self.parts]
 
         def back(value: Any) -> Any:
+            """Return `value` with the tensors in place of their numbers."""
             if isinstance(value, _Hole):
                 return parts[value.index]
             if type(value) in (tuple, list):
@@ -298,4 +330,5 @@ class Repacked(StandIn):
         return found
 
     def contents(self) -> Iterator[object]:
+        """Yield the tensors' places, for the ledger."""
         yield from self.parts

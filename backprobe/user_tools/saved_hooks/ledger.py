@@ -30,10 +30,14 @@ class Ledger:
     """
 
     def __init__(self, reading: Reading | None = None, trials: Callable[..., Any] | None = None) -> None:
+        """Take the content, if it is known already, and the implementation of ``try_...``, if there is a model."""
         self._reading = reading
         self._trials = trials
 
     def _read(self) -> Reading:
+        """Return the content.
+        :raises BackprobeError: the ledger was not read yet.
+        """
         if self._reading is None:
             raise BackprobeError(
                 "this ledger is empty so far: it is read when the block ends, or when a backward begins inside it "
@@ -119,6 +123,7 @@ class Ledger:
         return sorted(rows, key=lambda r: -r.nbytes)
 
     def __enter__(self) -> Ledger:
+        """Raise ``BackprobeError``: only the ledger of a model is used as a block."""
         raise BackprobeError(
             "this ledger was made from a graph that is there already, and is read; a block is for a model: "
             "with backprobe.saved_tensors(model) as ledger: ..."
@@ -142,6 +147,9 @@ class Ledger:
         return self._with_model()("policy", make, step, rounds)
 
     def _with_model(self) -> Callable[..., Any]:
+        """Return the implementation of ``try_...``.
+        :raises BackprobeError: the ledger has no model.
+        """
         if self._trials is None:
             raise BackprobeError(
                 "trying something needs the model: with backprobe.saved_tensors(model) as ledger: ..., or "
@@ -186,6 +194,7 @@ class Ledger:
         return text_table(_HEAD, [_cells(e) for e in entries[:count]], {0}) or "  ".join(_HEAD)
 
     def __str__(self) -> str:
+        """Return the sums and the largest entries as text."""
         if self._reading is None:
             return "Ledger: not read yet"
         entries = [e for e in self._reading.entries if not e.holder]
@@ -196,9 +205,11 @@ class Ledger:
         return without_controls("\n".join(lines), lines=True)
 
     def __repr__(self) -> str:
+        """Return the same as ``str``."""
         return str(self)
 
     def __rich__(self) -> object:
+        """Return the sums and the largest entries for ``rich``."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -213,6 +224,7 @@ class Ledger:
         return Group(*(Text(line) for line in self.summary()), Text(""), table)
 
     def _repr_html_(self) -> str:
+        """Return the sums and the largest entries as HTML for a notebook."""
         if self._reading is None:
             return f"<p>{html.escape(str(self))}</p>"
         entries = [e for e in self._reading.entries if not e.holder][:10]
@@ -231,6 +243,7 @@ _HEAD = ("MiB", "op", "module", "saved as", "shape", "dtype", "line")
 
 
 def _cells(entry: SavedEntry) -> tuple[str, ...]:
+    """Return the cells of an entry, in the order of ``_HEAD``."""
     module = "?" if entry.module is None else entry.module or "-"
     return (
         mib(entry.nbytes),

@@ -28,16 +28,21 @@ class Guarded(Kept):
     safe = True
 
     def __init__(self, tensor: torch.Tensor, note: object) -> None:
+        """Keep `tensor`, and note its version.
+        :param note: an object that is to live as long.
+        """
         super().__init__(tensor, note)
         self.version = Version(tensor)
         self.cloned = False
 
     def get(self) -> torch.Tensor:
+        """Return the tensor; raise torch's error if it was written outside the block."""
         if not self.cloned:
             self.version.check(self)  # written outside the block
         return self.tensor
 
     def move(self, copy: torch.UntypedStorage) -> None:
+        """Use the storage `copy` from now on: the original is about to be written."""
         was = self.tensor
         made = torch.empty(0, dtype=was.dtype, device=was.device)
         made.set_(copy, was.storage_offset(), was.size(), was.stride())  # type: ignore[call-overload]
@@ -49,12 +54,14 @@ class _Writes(TorchDispatchMode):
     """Notifies the layer of each storage that an op is about to write."""
 
     def __init__(self, layer: AllowMutation) -> None:
+        """Take the layer to notify."""
         super().__init__()
         self._layer = layer
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
+        """Notify the layer of the storages that the op writes, run it, and return its result."""
         kwargs = kwargs or {}
         written = _written(func, args, kwargs) if func._schema.is_mutable else []
         if self._layer.guarded:
@@ -93,6 +100,7 @@ class AllowMutation(Layer):
     lenient = True
 
     def __init__(self) -> None:
+        """Begin without guarded tensors."""
         super().__init__()
         self._lock = threading.Lock()
         #: Key of the storage -> saved tensors that still use it.
@@ -102,19 +110,23 @@ class AllowMutation(Layer):
         self.clones = 0
 
     def start(self) -> None:
+        """Activate the mode that sees writes."""
         self._mode = _Writes(self)
         self._mode.__enter__()
 
     def stop(self) -> None:
+        """Deactivate the mode, and forget the guarded tensors."""
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
         self.guarded.clear()
 
     def takes(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor can be cloned by its storage; parameters and buffers are taken too."""
         return plain(tensor)
 
     def place(self, tensor: torch.Tensor) -> Held:
+        """Keep a tensor where it is, guarded against writes."""
         held = self.hand_on(tensor)
         if type(held) is not Kept:  # a layer around this one has moved it, so it cannot be written
             return held
@@ -128,6 +140,7 @@ class AllowMutation(Layer):
         return guarded
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
+        """Clone the memory of `tensor` for the saved tensors that use it, before it is written."""
         if not plain(tensor):
             return
         storage = tensor.untyped_storage()

@@ -62,6 +62,7 @@ class Trial:
     repeatable: bool
 
     def __str__(self) -> str:
+        """Return memory, time and errors of the gradients as text, before and after."""
         lines = [self.name]
         pairs = [("peak", self.plain.peak_bytes, self.tried.peak_bytes)]
         if self.plain.kept_bytes is not None and self.tried.kept_bytes is not None:
@@ -85,6 +86,7 @@ class Trial:
 
 
 def _change(before: float, after: float) -> str:
+    """Return a change in percent as text."""
     return f"{100 * (after - before) / before:+.0f}%" if before else "from nothing"
 
 
@@ -92,6 +94,7 @@ class Allocations(TorchDispatchMode):
     """Bytes of the storages that ops made and that are alive (Note [Memory of a trial])."""
 
     def __init__(self) -> None:
+        """Begin at 0 bytes."""
         super().__init__()
         self.live, self.peak = 0, 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -104,6 +107,7 @@ class Allocations(TorchDispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Run the op, count the storages that it makes, and return its result."""
         kwargs = kwargs or {}
         for tensor in tensors_in((args, kwargs)):
             self._see(tensor, made=False)
@@ -113,6 +117,7 @@ class Allocations(TorchDispatchMode):
         return out
 
     def _see(self, tensor: torch.Tensor, made: bool) -> None:
+        """Remember the storage of a tensor, and count its bytes if an op has just `made` it."""
         if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
@@ -130,9 +135,11 @@ class Allocations(TorchDispatchMode):
                 self._finalizers = [f for f in self._finalizers if f.alive]
 
     def _gone(self, size: int) -> None:
+        """Subtract the bytes of a storage that was freed."""
         self.live -= size
 
     def close(self) -> None:
+        """Stop watching the storages."""
         for finalizer in self._finalizers:
             finalizer.detach()
 
@@ -141,6 +148,7 @@ class _State:
     """The state that a run may change: saved once, restored after each run (Note [Trials begin alike])."""
 
     def __init__(self, model: nn.Module) -> None:
+        """Save parameters, buffers, ``.grad`` and the random state."""
         tensors = [*model.parameters(), *model.buffers()]
         self._values = [(t, t.detach().clone()) for t in tensors]
         self._parameters = list(model.parameters())
@@ -148,6 +156,7 @@ class _State:
         self._random = _random_state()
 
     def reset(self) -> None:
+        """Restore the state for a run, with empty ``.grad``."""
         with torch.no_grad():
             for tensor, value in self._values:
                 if not torch.equal(tensor, value):  # writing changes the version, so only if necessary
@@ -157,18 +166,21 @@ class _State:
         _set_random_state(self._random)
 
     def restore(self) -> None:
+        """Restore the state, with the original ``.grad``."""
         self.reset()
         for parameter, grad in zip(self._parameters, self._grads, strict=True):
             parameter.grad = grad
 
 
 def _random_state() -> list[Any]:
+    """Return the states of the random generators of torch, Python and, if it is loaded, NumPy."""
     numpy = sys.modules.get("numpy")
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     return [torch.get_rng_state(), cuda, random.getstate(), numpy.random.get_state() if numpy is not None else None]
 
 
 def _set_random_state(state: list[Any]) -> None:
+    """Set the random generators to a state that ``_random_state`` returned."""
     torch.set_rng_state(state[0])
     if state[1] is not None:
         torch.cuda.set_rng_state_all(state[1])
@@ -207,7 +219,10 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
 
 
 def _checkpoint_of(forward: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that runs `forward` under a checkpoint."""
+
     def run(*args: object, **kwargs: object) -> object:
+        """Run the forward, under a checkpoint if gradients are enabled."""
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
@@ -219,11 +234,16 @@ class _Runs:
     """Runs of one step."""
 
     def __init__(self, model: nn.Module, step: Callable[[], object]) -> None:
+        """Take the model and its step, and save the state."""
         self._model, self._step = model, step
         self._device = next((p.device for p in model.parameters() if p.is_cuda), None)
         self._state = _State(model)
 
     def once(self, make: Callable[[], Any], marked: Callable[[], None] | None = None) -> float:
+        """Restore the state, run the step inside the context manager of `make`, and return the seconds.
+        :param marked: called between forward and backward.
+        :raises BackprobeError: the step returns a tensor that is not a scalar.
+        """
         self._state.reset()
         self._wait()
         begin = time.perf_counter()
@@ -243,6 +263,7 @@ class _Runs:
         return time.perf_counter() - begin
 
     def grads(self, make: Callable[[], object]) -> dict[str, torch.Tensor | None]:
+        """Run the step, and return copies of the parameters' gradients by name."""
         self.once(make)
         return {n: None if p.grad is None else p.grad.detach().clone() for n, p in self._model.named_parameters()}
 
@@ -263,14 +284,17 @@ class _Runs:
         return (kept[0] if kept else None), watch.peak
 
     def _wait(self) -> None:
+        """Wait until the GPU is idle, if the model is on one."""
         if self._device is not None:
             torch.cuda.synchronize(self._device)
 
     def close(self) -> None:
+        """Restore the original state."""
         self._state.restore()
 
 
 def _same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    """Return whether two gradients are equal, or both missing; a NaN equals a NaN."""
     if a is None or b is None:
         return a is b
     if a.layout is not torch.strided:
@@ -345,9 +369,14 @@ class Trials:
     """The implementation of a ledger's ``try_...`` methods."""
 
     def __init__(self, model: nn.Module) -> None:
+        """Take the model."""
         self._model = model
 
     def __call__(self, kind: str, what: Any, step: Callable[[], object], rounds: int) -> Trial:
+        """Run a trial; return its result.
+        :param kind: ``policy`` or ``checkpoint``.
+        :param what: the function that makes the policy, or the selection of modules to checkpoint.
+        """
         if kind == "policy":
             return measure(what, self._model, step, rounds)
         with checkpointed(self._model, what) as paths:  # raises now if nothing matches

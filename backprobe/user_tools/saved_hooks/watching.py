@@ -33,6 +33,9 @@ class Forward:
     """A recording of the ops that a block runs, and of their results that are still alive."""
 
     def __init__(self, model: nn.Module, on_backward: Callable[[list[object], FrameType], None]) -> None:
+        """Prepare the recording.
+        :param on_backward: called with the roots and the calling frame before each backward call.
+        """
         self._recording = Recording(model)
         self._recording.modules.inspecting = False  # values are not inspected
         self._recorder, self._on_backward = self._recording.recorder, on_backward
@@ -42,21 +45,27 @@ class Forward:
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def start(self) -> None:
+        """Start the recording."""
         self._recording.__enter__()
         backward_by_name.show(self._recorder)
 
     def stop(self) -> None:
+        """End the recording."""
         backward_by_name.unshow(self._recorder)
         self._recording.__exit__(None, None, None)
 
     def _called(self, entry: EntryPoint) -> Handler:
+        """Return a handler of calls of `entry` that reports the call before it runs."""
+
         def call(func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
+            """Report a backward call, run it, and return its result."""
             self._on_backward(entry.begins_at(args, kwargs), frame)
             return self._recorder.call(func, args, kwargs, frame)
 
         return call
 
     def op_inspected(self, op: Op) -> None:
+        """Remember the results of an op that require grad."""
         for value in op.out if isinstance(op.out, (tuple, list)) else (op.out,):
             if op.entry is not None and isinstance(value, torch.Tensor) and value.requires_grad:
                 self._made.append(references.tensor_ref(value))
@@ -76,6 +85,7 @@ class SavedBlock(Ledger):
     """The ledger of a ``with`` block: read when the block ends, or before the first backward in it."""
 
     def __init__(self, model: nn.Module) -> None:
+        """Take the model; recording begins with the block."""
         from .trial import Trials
 
         super().__init__(None, Trials(model))
@@ -84,6 +94,9 @@ class SavedBlock(Ledger):
         self._frames = Frames()
 
     def __enter__(self) -> SavedBlock:
+        """Start to record the forward.
+        :raises BackprobeError: the block runs already.
+        """
         if self._forward is not None:
             raise BackprobeError("this ledger's block is running already")
         self._reading = None
@@ -92,6 +105,7 @@ class SavedBlock(Ledger):
         return self
 
     def __exit__(self, *error: object) -> None:
+        """End the recording, and read the ledger unless a backward call has done so."""
         forward, self._forward = self._forward, None
         if forward is None:
             return
@@ -100,10 +114,14 @@ class SavedBlock(Ledger):
             self._take(forward, forward.roots(), sys._getframe(1))
 
     def _before_backward(self, roots: list[object], frame: FrameType) -> None:
+        """Read the ledger before the first backward call in the block, from the graph of its roots."""
         if self._reading is None and self._forward is not None:
             self._take(self._forward, [node_of(root) for root in roots], frame)
 
     def _take(self, forward: Forward, roots: list[object], frame: FrameType) -> None:
+        """Read the graph of `roots` into this ledger.
+        :param frame: the frame whose variables count as the user's.
+        """
         with modes.disable_function_modes():
             holders = Holders(frame, self._frames, [self._model])
             self._reading = read(walk(roots, Plans(1)), forward, holders)
