@@ -151,7 +151,7 @@ class BackwardGraph:
         return short(self.plan.names[i])
 
     def info(self, i: int) -> NodeInfo:
-        """Return node `i` with its names."""
+        """Return number, name and place of node `i`."""
         found = self._infos.get(i)
         if found is None:
             seq = self.seqs[i]
@@ -171,7 +171,7 @@ class BackwardGraph:
 
     @cached_property
     def producers(self) -> list[list[int]]:
-        """For each node, the nodes that give it a gradient in this call."""
+        """Return for each node the numbers of the nodes that give it a gradient in this call."""
         into: list[list[int]] = [[] for _ in self.nodes]
         for i in range(len(self.nodes)):
             if self.runs(i):

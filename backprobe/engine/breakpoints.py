@@ -134,7 +134,9 @@ class Breakpoint:
     # What it means for a graph
 
     def fits(self, info: NodeInfo) -> bool:
-        """Return whether it matches this node (with ``on``: whether the node is inside the module)."""
+        """Return whether node type, sequence number, module, line and parameter of this breakpoint match the node
+        `info`. With ``on``: whether the node is inside the module. The condition is not evaluated.
+        """
         if self.node is not None and not selector(self.node)(info.name, info):
             return False
         if self.seq is not None and info.seq != self.seq:
@@ -154,7 +156,9 @@ class Breakpoint:
         return True
 
     def named(self, graph: BackwardGraph) -> list[int]:
-        """Return the nodes of `graph` that it matches. Runs in every call, so it inspects as little as possible."""
+        """Return the numbers of the nodes of `graph` that the breakpoint matches, apart from its condition. Runs in
+        every backward call, so it inspects as little as possible.
+        """
         found: Iterable[int] = range(len(graph)) if graph.needed is None else sorted(graph.needed)
         if self.seq is not None:
             found = [i for i in found if graph.seqs[i] == self.seq]
@@ -232,7 +236,7 @@ class NamedNodes:
         self._named: dict[Breakpoint, Any] = {}
 
     def concerns(self, point: Breakpoint, i: int, before: bool) -> bool:
-        """Return whether `point` applies at node `i` now, apart from its condition."""
+        """Return whether `point` applies before (or after) node `i` at this moment, apart from its condition."""
         named = self._of(point)
         if point.on is None:
             if point.phase == ("after" if before else "before"):
@@ -245,7 +249,7 @@ class NamedNodes:
         return any(group.isdisjoint(done) if before else group <= done for group in groups)
 
     def hooked(self, point: Breakpoint, before: bool) -> Iterable[int]:
-        """Return the nodes before (after) which `point` can stop."""
+        """Return the numbers of the nodes before (or after) which `point` can stop."""
         if point.on is not None:
             wanted = before is (point.on == "enter")
         else:

@@ -64,7 +64,9 @@ class ConditionPrefilter:
         return self._look(grads)
 
     def after(self, i: int, grads: Sequence[Any], incoming: Sequence[torch.Tensor | None]) -> bool:
-        """Return whether a condition may hold for the outgoing gradients of node `i`; see Note [Measured once]."""
+        """Return whether a condition may hold for the outgoing gradients `grads` of node `i`, which received
+        `incoming`.
+        """
         if i not in self._still:
             if len(grads) == 1 and grads[0] is not None:
                 return bool(self._measured(grads[0])[4])

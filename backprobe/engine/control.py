@@ -100,7 +100,7 @@ class Control:
         self._replan()
 
     def _follow(self, nodes: Iterable[int]) -> None:
-        """Add a posthook to these nodes."""
+        """Register hooks that run after these nodes, where there are none yet."""
         graph = self.graph
         new = {i for i in nodes if i not in self._followed and graph.runs(i)}
         if new:
@@ -108,7 +108,9 @@ class Control:
             self._hooks.put((graph.nodes[i].register_hook, partial(self._after_hook, i)) for i in new)
 
     def _replan(self) -> None:
-        """Recompute at which nodes an action is due; see Note [One hook a node]."""
+        """Recompute before and after which nodes the hooks must look for a stop: breakpoints or the command have
+        changed.
+        """
         pilot = self.pilot
         self._version = pilot.version
         every = range(len(self.graph.nodes))
@@ -154,7 +156,7 @@ class Control:
         del self._before_hook, self._after_hook  # bound to us: a cycle would wait for the collector
 
     def _begins(self) -> bool:
-        """Return whether this hook invocation is the first of our call; see Note [Hooks of one call]."""
+        """Return whether the hook that is running is the first of our backward call, and not of a call nested in it."""
         number = _task()
         if number <= self._before or 0 <= self._number < number:
             return False
@@ -217,7 +219,9 @@ class Control:
     def _event(
         self, i: int, before: bool, incoming: object, outgoing: object
     ) -> tuple[torch.Tensor | None, ...] | None:
-        """Stop here if there is a reason; return the replaced gradients, or ``None``."""
+        """Look for a reason to stop before or after node `i`, and wait for a command if there is one.
+        :returns: the gradients with those that the user replaced; ``None`` if none was.
+        """
         pilot, journal = self.pilot, self.pilot.journal
         stop: Stop | None
         if journal is not None:
@@ -241,7 +245,7 @@ class Control:
         return new
 
     def begin_again(self) -> None:
-        """Reset after the call has ended, to go back to an earlier stop; see Note [Going back in the engine]."""
+        """Undo the effects of the call that has ended, and reset, so that it can run again up to an earlier stop."""
         pilot = self.pilot
         assert pilot.journal is not None
         pilot.journal.restore()
@@ -252,7 +256,7 @@ class Control:
         self.graph.ran.clear()
 
     def stop_at_error(self, error: BaseException) -> None:
-        """Stop where the backward raised, if a node had begun."""
+        """Stop at the node where the backward raised `error`, to let the user inspect it; not if no node had begun."""
         graph = self.graph
         at, how = self.running, "raised"
         if at is not None and at not in self._followed and raised_by_another(graph.nodes[at], error):

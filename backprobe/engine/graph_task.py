@@ -32,7 +32,7 @@ class GraphTask:
         self.begin()
 
     def begin(self) -> None:
-        """Reset to the state before any node has run."""
+        """Reset to the state before any node has run: only the gradients of the roots have arrived."""
         plan = self._graph.plan
         begun = [i for i, _, _ in self._roots]
         self._schedule = Schedule(plan.starts, plan.targets, self._graph.seqs, begun, self._active)

@@ -135,7 +135,7 @@ class _Engine:
             self._taken.answer()
 
     def _run(self) -> None:
-        """Run the call with the caller's thread state; see Note [What the engine's thread takes over]."""
+        """Run the backward call on this thread, with torch's thread-local state of the caller's thread."""
         state, call = self._state, self._call
         assert state is not None and call is not None
         # Sessions belong to the caller's thread, and would confuse two backwards.
@@ -373,7 +373,7 @@ class Debugger(Steering):
         return self.stop
 
     def _settle(self, raise_now: bool = False) -> None:
-        """Raise the call's exception if the call is over."""
+        """If the call is over, let go of it, and raise its exception if there is one."""
         engine = self._engine
         if engine.over:
             self._pilot.on_stop = _go_on  # not the engine, which holds the result: a cycle would keep it

@@ -172,7 +172,7 @@ def no_hooks_after(nodes: Sequence[torch.autograd.graph.Node]) -> Iterator[None]
 
 @contextmanager
 def same_modes_after_an_error() -> Iterator[None]:
-    """Pop the modes left by a node that raised: its posthook did not run."""
+    """Restore the stack of function modes if the block raises: the posthook of the node that raised did not run."""
     depth = private.mode_depth()
     try:
         yield

@@ -120,7 +120,7 @@ class EngineRun:
 
 
 def engine_run(start: Start) -> EngineRun:
-    """Run the backward in the engine again, without accumulating."""
+    """Run the backward in the engine, without adding to ``.grad``, and return the gradients at each node."""
     graph, found = start.graph, EngineRun()
     handles: list[torch.utils.hooks.RemovableHandle] = []
     number: list[int] = []
@@ -162,7 +162,9 @@ class _Watch:
 
 
 def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineRun) -> Parity:
-    """Compare the nodes of a replay with those of the engine."""
+    """Compare the gradients at each replayed node with those of the engine; return a row for each, and whether order
+    agrees.
+    """
     rows = []
     for ran in runs:
         reason = (
@@ -189,7 +191,7 @@ def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineR
 
 
 def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
-    """Run each node in float64, by itself, and compare."""
+    """Run each replayed node by itself in float64, and compare: the differences are its rounding errors."""
     rows = []
     for ran in runs:
         if ran.node.seq is None:

@@ -162,7 +162,9 @@ class Replay(Steering):
         return self._stop is not None and self._stop.phase == "before"
 
     def _return(self, position: int, phase: str) -> Stop:
-        """Rebuild the state at an earlier position from the recorded results; see Note [Going back in a replay]."""
+        """Go back to an earlier position of the replay, from the recorded results, and return the stop there.
+        :param phase: ``"before"`` or ``"after"`` the node at `position`.
+        """
         kept = until(self._history, position, phase)
         if self._stop is not None:
             self._stop.close()

@@ -93,7 +93,7 @@ class Journal:
         self._edits = {clock: grads for clock, grads in self._edits.items() if clock < target}
 
     def restore(self) -> None:
-        """Undo the call's changes; see Note [What going back puts back]."""
+        """Undo what the call changed: ``.grad`` of the leaves, and the random state."""
         self.clock = 0
         with torch.no_grad(), private.disable_function_modes():
             for leaf, grad, copy in self._grads.values():

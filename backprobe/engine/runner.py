@@ -73,7 +73,7 @@ class Runner:
         self._start, self._rules, self._wide = start, chosen, dtype is not None
 
     def run(self, i: int, received: Grads) -> ReplayedNode:
-        """Run node `i` with its received gradients."""
+        """Run node `i` on the gradients it received, by its rule if it has one; return the record."""
         graph = self._start.graph
         node, info = graph.nodes[i], graph.info(i)
         rule = self._rules.at(i)
@@ -103,7 +103,9 @@ class Runner:
         return ran
 
     def _asked(self, node: object, received: Grads) -> tuple[Grads, str]:
-        """Return a requested gradient after the hooks of its tensors, and a note."""
+        """Return the incoming gradient of a node that is requested and does not run, after its tensors' hooks; and a
+        note.
+        """
         start = self._start
         if self._wide:
             return before_wide(node, received, False)

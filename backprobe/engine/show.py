@@ -223,7 +223,7 @@ def _lines(site: Site, first: int, last: int) -> list[Line]:
 
 
 def module(graph: BackwardGraph, path: str) -> list[Line]:
-    """Describe a module around the node: its nodes in this call, and its parameters."""
+    """Describe module `path` around the stop, as styled lines: its nodes in this call, and its parameters."""
     places = graph.places
     mine = [i for i in range(len(graph)) if graph.runs(i) and inside(places[i].module, path)]
     ran = sum(i in graph.done for i in mine)

@@ -125,7 +125,7 @@ def run_node(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None],
 
 
 def _narrow(node: object, info: NodeInfo, grads: tuple[torch.Tensor | None, ...], how: How) -> Ran:
-    """Run the node in its own precision."""
+    """Run one node in its own precision, with its hooks if requested; return its gradients."""
     if not how.hooks:
         return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
     if all(g is None for g in grads):
@@ -137,7 +137,9 @@ def _narrow(node: object, info: NodeInfo, grads: tuple[torch.Tensor | None, ...]
 
 
 def _wide(node: torch.autograd.graph.Node, info: NodeInfo, grads: tuple[torch.Tensor | None, ...], how: How) -> Ran:
-    """Run the node in float64; see Note [Hooks beside a node in float64]."""
+    """Run one node in float64, with its hooks if requested; in its own precision, with a note, if float64 is
+    impossible.
+    """
     if not how.hooks:
         return Ran(grads, call_node_wide(node, info, grads), wide=True)
     grads, hooked = before_wide(node, grads)
@@ -210,7 +212,7 @@ def _only(wanted: Sequence[int] | None, out: tuple[object, ...]) -> tuple[torch.
 def after_tensor_hooks(
     node: object, grads: Sequence[torch.Tensor | None], create_graph: bool
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return `grads` after the hooks of the tensors that `node` created; see Note [Hooks of a tensor]."""
+    """Return the gradients `grads` of a node's outputs as the hooks of those tensors change them."""
     roots = [(GradientEdge(node, k), g) for k, g in enumerate(grads) if g is not None]
     if not roots:
         return tuple(grads)

@@ -266,7 +266,7 @@ class Stop:
 
 
 def inside(error: BaseException) -> TracebackType | None:
-    """Return the part of an error's traceback that is inside the engine."""
+    """Return the part of an error's traceback below the call of the autograd engine; ``None`` if there is none."""
     found, frame = None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code is code_objects.ENGINE_CALL:

@@ -21,7 +21,9 @@ def looking() -> Iterator[None]:
 
 
 def _values(tensor: torch.Tensor | None) -> Any:
-    """Return the elements of `tensor` that can be read here, or ``None``."""
+    """Return the elements of `tensor` that this process can read, as a tensor without a graph; ``None`` if there are
+    none.
+    """
     tensor = None if tensor is None or private.is_partial(tensor) else private.local(tensor)
     if tensor is None or private.is_batched(tensor) or tensor.is_meta or tensor.is_nested:
         return None

@@ -10,7 +10,7 @@ _BAD = "bold red"
 
 
 def lines(stop: Stop) -> list[Line]:
-    """Return the explanation, in ``show``'s format."""
+    """Explain what is wrong at a stop (an error, or non-finite gradients), as styled lines for the prompt."""
     if stop.phase == "exception":
         return _exception(stop)
     incoming = stop.grad_outputs

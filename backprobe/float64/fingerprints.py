@@ -45,7 +45,9 @@ def _first_sign() -> float:
 
 
 def _stretch(part: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """Return the signed sums of at most one stretch."""
+    """Return the ``GROUPS`` sums of at most one stretch of a vector, each element times its sign; element i is in group
+    i modulo ``GROUPS``.
+    """
     n = part.numel()
     signed = part * signs[:n]
     if n % GROUPS:
@@ -54,7 +56,7 @@ def _stretch(part: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
 
 
 def sketch(flat: torch.Tensor) -> torch.Tensor:
-    """Return the ``GROUPS`` signed sums of a vector, in float64: Note [Sketches]."""
+    """Return the ``GROUPS`` signed sums of a vector in float64, to estimate the distance of two vectors from."""
     signs = _signs()
     if flat.numel() <= STRETCH:
         return _stretch(flat.double(), signs) * _first_sign()
@@ -112,7 +114,9 @@ def digest(values: torch.Tensor) -> str:
 
 
 def print_of(values: torch.Tensor, hashed: str | None = None) -> Print:
-    """Return the fingerprint of the result of ``values_of``."""
+    """Return the fingerprint of a tensor's values: shape, dtype, hash, norm, number of non-finite values, signed sums.
+    :param hashed: the hash, if it is known.
+    """
     wide = torch.view_as_real(values) if values.is_complex() else values
     flat = wide.reshape(-1)
     if flat.dtype.is_floating_point and flat.element_size() == 1:

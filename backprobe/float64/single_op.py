@@ -158,7 +158,9 @@ def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
 
 
 def _asked(tape: Tape, op: TapeOp) -> float:
-    """Return the rounding step that the run's precision settings allow for products of float32."""
+    """Return the rounding step that the run's precision settings (TF32) allow for `op`; 0.0 if they do not apply to
+    it.
+    """
     if not _multiplies(op):
         return 0.0
     flags: dict[str, Any] = tape.about.get("flags", {})

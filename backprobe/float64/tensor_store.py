@@ -23,7 +23,10 @@ class Kept:
     """Reads stored tensors one at a time: a run may have kept more than there is memory for."""
 
     def __init__(self, folders: list[Path]) -> None:
-        """:raises BackprobeError: a file is damaged."""
+        """Open the tensor files of `folders`.
+
+        :raises BackprobeError: a file is damaged.
+        """
         self._files: dict[str, Any] = {}
         for folder in folders:
             for path in sorted(folder.glob("tensors-*.safetensors")):

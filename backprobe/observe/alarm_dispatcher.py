@@ -78,7 +78,7 @@ class AlarmDispatcher(Tracker):
         """Ignore steps."""
 
     def measured(self, measured: Measured) -> None:
-        """Look for alarms in `measured`, and dispatch them."""
+        """Search the statistics of a step for alarms; show each, and keep it for the user's callback."""
         found = self._monitor.add(measured)
         if self._session is None:
             return

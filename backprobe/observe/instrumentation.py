@@ -65,7 +65,10 @@ class Instrumentation:
         self._modules.begin()
 
     def attach(self) -> None:
-        """Attach everything."""
+        """Attach everything that observes torch in this process: Dynamo's activity and the recorder.
+
+        Does nothing if attached.
+        """
         if not self._attached:
             self._attached, self._pid = True, os.getpid()
             disable_dynamo()
@@ -202,7 +205,9 @@ class Instrumentation:
     def _observe_hidden_call(
         self, engine: Callable[..., object], roots: object, *args: object, **kwargs: object
     ) -> object:
-        """Observe a backward call in code that Dynamo is active in; otherwise the recorder would see it."""
+        """Run a backward call, and observe it if the function mode is removed because Dynamo is active; return its
+        result.
+        """
         recorder = self._recorder
         if (
             not recorder.is_hidden_from_dynamo

@@ -91,7 +91,7 @@ class OwnTime:
         return _clock(), self.clocked, _ran(), self.stalled
 
     def since(self, begin: Begin) -> float:
-        """End the work that began at `begin`, including work clocked inside it. Returns its seconds."""
+        """End a piece of backprobe's own work that began at `begin`, and account for it; return its seconds."""
         seconds = _clock() - begin[0]
         stalled = seconds - (_ran() - begin[2])
         self.clocked = begin[1] + seconds

@@ -89,7 +89,9 @@ class Program:
         return os.getcwd()
 
     def enter(self) -> None:
-        """Make ``sys.argv``, ``sys.path`` and ``__main__`` those of the script."""
+        """Prepare the interpreter for the user's script: set ``sys.argv``, ``sys.path`` and a new module
+        ``__main__``.
+        """
         safe = getattr(sys.flags, "safe_path", bool(sys.flags.isolated))
         if not safe and sys.path[:1] == [os.path.dirname(os.path.realpath(sys.argv[0]))]:
             del sys.path[0]  # the entry that Python added for our command; ``__main__.py`` has removed its own

@@ -63,7 +63,9 @@ class RunFacts:
         return detach
 
     def facts(self) -> Facts:
-        """Return facts about the run as a whole, so far."""
+        """Return facts about the run so far: parameters, what was not observed, the checks made, and records of
+        trackers.
+        """
         leaves, steps = self._leaves, self._steps
         leaves.note_coverage(self._budget.share is None or self._budget.recorded_steps >= self._budget.steps)
         parameters = leaves.parameters(
@@ -74,7 +76,9 @@ class RunFacts:
         return Facts(parameters, self.unseen(), tuple(sorted(self._settings.checks)), (*seen, self.watched()))
 
     def watched(self) -> Watched:
-        """Return the record of how much of the run was observed so far."""
+        """Return a record of how many steps were recorded, observed in part, or not at all, and of the settings for
+        that.
+        """
         settings, steps, budget = self._settings, self._steps.index, self._budget
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every

@@ -82,7 +82,7 @@ class Session:
         self.cost.started(startup)
 
     def resume(self) -> None:
-        """Attach to torch. Does nothing if already attached."""
+        """Attach hooks and modes to torch, and begin a step. Does nothing if attached already, or stopped."""
         if self._is_attached or self.run_facts.stopped is not None:
             return
         self.schedule.steps.start()
@@ -98,7 +98,7 @@ class Session:
             raise
 
     def pause(self) -> None:
-        """Detach, and keep all state for ``resume``."""
+        """Detach all hooks and modes from torch, and keep the state for ``resume``."""
         if not self._is_attached:
             return
         self._is_attached = False
@@ -120,7 +120,7 @@ class Session:
         self.schedule.steps.remove()
 
     def stop(self) -> None:
-        """Detach permanently: end the last step, and release every reference to the graph."""
+        """Detach from torch permanently: end the last step, and release every reference to the graph."""
         mark = self.cost.mark_end()
         self.schedule.steps.mark_end()
         self.pause()

@@ -44,7 +44,9 @@ class Estimate:
         self._kept: dict[Made, tuple[bool, int, int, int]] = {}
 
     def modules(self, storages: Iterable[Stored]) -> tuple[SavedModule, ...]:
-        """Return a row for each module that was called, largest savings first."""
+        """Return a row for each module that was called, with the bytes that a checkpoint around it would save, largest
+        first.
+        """
         for number, stored in enumerate(storages):
             self._add(number, stored)
         rows: dict[str, list[int]] = {}
@@ -72,7 +74,7 @@ class Estimate:
             common = self._calls[common].parent
 
     def _common(self, a: int, b: int) -> int:
-        """Return the innermost call that contains both."""
+        """Return the number of the innermost module call that contains the calls `a` and `b`; -1 if none does."""
         calls = self._calls
         while a != b:
             if a < 0 or b < 0:
@@ -84,7 +86,7 @@ class Estimate:
         return a
 
     def _source(self, tensor: Made) -> Made:
-        """Return the tensor of which it is a view, as far as node names show."""
+        """Return the output of a node (number, index) of which `tensor` is a view; itself if it is none."""
         node, output = tensor
         plan = self._graph.plan
         while info(plan.names[node]).is_view:
@@ -95,7 +97,7 @@ class Estimate:
         return node, output
 
     def _inputs(self) -> list[int]:
-        """Return, for each call, the bytes of its inputs that nothing outside keeps."""
+        """Return for each module call the bytes of its inputs that a checkpoint would have to keep."""
         plan, calls = self._graph.plan, self._calls
         entering: list[set[Made]] = [set() for _ in calls]
         for node, call in enumerate(self._within):

@@ -60,7 +60,9 @@ class CustomCalls:
         self._class_count = 0
 
     def innermost(self, frame: FrameType | None) -> Any:
-        """Return the innermost such frame at or above `frame`; ``None`` if no custom function runs."""
+        """Return the innermost frame at or above `frame` that runs a custom function's forward; ``None`` if there is
+        none.
+        """
         apply = code_objects.FUNCTION_APPLY
         if apply is not None:
             while frame is not None and frame.f_code is not apply:
@@ -80,7 +82,9 @@ class CustomCalls:
         return found
 
     def arguments_of(self, frame: FrameType) -> list[object]:
-        """Return the arguments of the custom function whose `frame` was found here."""
+        """Return the arguments of the custom function that runs in `frame`, which ``innermost`` or ``outermost`` has
+        found.
+        """
         local = self._variables(frame)
         if frame.f_code is code_objects.FUNCTION_APPLY:
             return list(local.get(ARGUMENTS, ()))
@@ -121,7 +125,7 @@ class CustomCalls:
         return found
 
     def _runs_forward(self, frame: FrameType, functions_without_ctx: list[weakref.ref[FunctionType]]) -> bool:
-        """Return whether `frame` runs the forward of a custom function: Note [Frames of custom functions]."""
+        """Return whether `frame` runs the forward of a custom function, not a direct call of the same code."""
         code, local = frame.f_code, self._variables(frame)
         values = positional(code, local)
         at = _context_in(values)

@@ -109,7 +109,7 @@ def _compilation() -> object:
 
 
 def _replace_dynamo_functions() -> None:
-    """Replace Dynamo's functions. See Note [In place of Dynamo's functions]."""
+    """Replace Dynamo's functions that set its callback and capture graphs by ones that also tell the observers."""
     if not _listening:
         return
     sets: Any = getattr(sys.modules.get(_EVAL_FRAME), SETS_CALLBACK, None)

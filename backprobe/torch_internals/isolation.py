@@ -83,7 +83,7 @@ class Isolation:
         return self.now if found == self.now else found
 
     def begin(self) -> Before:
-        """Begin a block; return the state for ``end``."""
+        """Begin a block: set aside the user's random state and ``.grad`` of activations; return them for ``end``."""
         kept = [(tensor, tensor.grad) for tensor in self._retaining_activations()]
         theirs = RandomState(self._devices)
         for tensor, _ in kept:

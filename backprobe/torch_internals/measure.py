@@ -348,7 +348,7 @@ class Norms:
         return [number for _, *both in self._device_norms for number in both if number is not None]
 
     def store_numbers(self, numbers: Iterable[float]) -> None:
-        """Store the values of ``numbers()``, now that they have been read."""
+        """Store the norms from accelerators, given as the values of the tensors that ``numbers()`` returned."""
         coming, read = self._device_norms, iter(numbers)
         self._device_norms, self.streams = [], set()
         for slot, _, top in coming:

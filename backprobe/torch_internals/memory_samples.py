@@ -27,7 +27,7 @@ class MemorySample:
         self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
 
     def read(self) -> bytes | None:
-        """Return the values; ``None`` if the parameter has no such memory any more."""
+        """Return the bytes of the sampled elements now; ``None`` if the parameter has no readable memory any more."""
         parameter = self.ref()
         if parameter is None:
             return None
@@ -48,7 +48,9 @@ class MemorySample:
         return True
 
     def of(self, tensor: object) -> bytes | None:
-        """Return the same elements of a tensor that is copied to the parameter; ``None`` if they cannot be read."""
+        """Return the elements of `tensor`, which is about to be copied to the parameter, at the places of the sample.
+        :returns: ``None`` if they cannot be read.
+        """
         parameter = self.ref()
         if parameter is None or not isinstance(tensor, torch.Tensor) or not has_memory(tensor):
             return None

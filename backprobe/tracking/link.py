@@ -125,7 +125,7 @@ class Link:
 
     @property
     def unseen(self) -> list[Unseen]:
-        """Return what is missing in the tracker."""
+        """Counts of what is missing in the tracker."""
         said = []
         what = f"tracker {self.tracker}"
         if self.failed:
@@ -160,7 +160,7 @@ class Link:
         self._pump()
 
     def _pump(self) -> None:
-        """Send as many bytes as the socket takes."""
+        """Send waiting messages to the tracker's process, as many bytes as the socket takes without waiting."""
         try:
             while self._waiting:
                 whole = self._waiting[0]
@@ -176,7 +176,7 @@ class Link:
             self._fails("its process is gone")
 
     def _listen(self) -> None:
-        """Read the answers of the process so far."""
+        """Read the answers that have arrived from the tracker's process: progress, left-out messages, failures."""
         try:
             while got := self._link.recv(1 << 16, getattr(socket, "MSG_DONTWAIT", 0)):
                 self._answers += got

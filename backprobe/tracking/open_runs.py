@@ -32,7 +32,7 @@ def tensorboard() -> str | None:
 
 
 def mlflow() -> dict[str, object] | None:
-    """Return the run that is active in this thread."""
+    """Return how to reach the MLflow run that is active in this thread; ``None`` if there is none."""
     module = sys.modules.get("mlflow")
     if module is None:
         return None
@@ -41,7 +41,7 @@ def mlflow() -> dict[str, object] | None:
 
 
 def trackio() -> dict[str, object] | None:
-    """Return the run that ``trackio.init`` has begun in this thread."""
+    """Return how to reach the run that ``trackio.init`` has begun in this thread; ``None`` if there is none."""
     module = sys.modules.get("trackio.context_vars")
     run = module.current_run.get() if module is not None else None
     if run is None or run._stop_flag.is_set():

@@ -48,7 +48,7 @@ class Names:
         return frame
 
     def at(self, stop: Stop, module: str | None) -> dict[str, object]:
-        """Return all names.
+        """Return all names that code at the prompt can use: variables, the state of the stop, and earlier assignments.
 
         :param module: path of the module to which the name ``module`` refers.
         """

@@ -88,7 +88,10 @@ class CallRecordBuilder:
         )
 
     def _derivative(self, running: ActiveBackward, node: int, text: str) -> Derivative | None:
-        """Return the forward op whose derivative the node that raised is, if a backward made that node."""
+        """Return the forward op of which the node that raised computes a derivative, if an earlier backward made that
+        node.
+        :param text: the text of the error.
+        """
         graph = running.graph
         if ONCE not in text:
             return self._second.derivative(graph.seqs[node])

@@ -57,7 +57,10 @@ class CallRouter:
     def run_engine(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], object]
     ) -> object:
-        """Observe a call of the engine that no function mode saw."""
+        """Run a backward call that no function mode intercepted, and observe it if it is to be observed; return its
+        result.
+        :param call: runs the engine.
+        """
         mark, run_call = self._own.begin(), None
         try:
             with private.disable_function_modes():
@@ -80,7 +83,9 @@ class CallRouter:
     def _route(
         self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
     ) -> Callable[[Callable[[], object]], object] | None:
-        """Count or prepare a call from `roots`. Return the function that runs it; ``None``: call it as it is."""
+        """Decide how a backward call is observed: recorded, only counted, or not at all.
+        :returns: a function that takes the call and runs it observed; ``None``: run the call unchanged.
+        """
         nested = bool(self._state.running_calls)
         if self._steps.has_stepped and not nested:
             self._steps.finish()

@@ -244,7 +244,9 @@ class BackwardCalls:
         return running
 
     def begin_backward_only(self, running: ActiveBackward) -> ActiveBackward:
-        """Register hooks on the graph of a call that ``known_call`` returned."""
+        """Register hooks on the graph of a call whose forward was not recorded, which ``known_call`` returned; return
+        the call.
+        """
         with uncollected():
             if running.kind != "autograd.grad":
                 self._steps.begin_accumulating_call([v for _, v in running.graph.leaves])
@@ -388,7 +390,9 @@ class BackwardCalls:
         running.watch.start(self._node_callback(running))
 
     def _end(self, running: ActiveBackward) -> None:
-        """Remove the hooks from the graph, fetch what is on an accelerator, pass on the record, and account for it."""
+        """End an observed backward call: remove the hooks, read numbers from accelerators, emit the record, account for
+        time.
+        """
         watch, mark = running.watch, self._own.begin()
         self._recorder.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
@@ -417,7 +421,9 @@ class BackwardCalls:
         self._own.ran(hooked, inside, times, stalled)
 
     def _fetch_numbers(self, running: ActiveBackward) -> None:
-        """Fetch the numbers of a call that are on an accelerator, with one wait: Note [Nothing waits]."""
+        """Read, with a single wait, all numbers of a call that are on an accelerator: norms, values of its roots, loss
+        scale.
+        """
         known = ((at, number_of_root(root)) for at, root in enumerate(running.roots))
         numbers = {at: number for at, number in known if number is not None}
         away = running.scale_away

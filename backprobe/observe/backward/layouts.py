@@ -120,7 +120,9 @@ class LiveLayout:
         return zip(*self._names_and_entries(), strict=True)
 
     def _names_and_entries(self) -> tuple[list[str], list[Entry]]:
-        """Return the names and entries of nodes, in the order in which they were made."""
+        """Return the names of the graph's nodes and their log entries, in the order in which the forward made the
+        nodes.
+        """
         if self._cached_order is None:
             found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
@@ -129,7 +131,10 @@ class LiveLayout:
         return self._cached_order
 
     def layout(self, names: Naming) -> Layout:
-        """Return the record; it is made again if the names of modules have changed."""
+        """Return the graph as a record: nodes with names, modules, lines and edges.
+
+        Cached until names of modules change.
+        """
         modules, leaves, frames = names.modules, names.leaves, names.frames
         if self._cached_layout is not None and self._cached_layout[0] == modules.naming:
             return self._cached_layout[1]
@@ -252,7 +257,7 @@ class Layouts:
         log.fill_in([(seqs[i], made[i]) for i in order if i in made])
 
     def candidates(self, graph: LiveGraph, i: int) -> tuple[Site, ...]:
-        """Return the lines that node `i` may have been made at, likeliest first, if its line is inferred."""
+        """Return the lines that may have made node `i`, the likeliest first; empty unless its line is only inferred."""
         name, seq = graph.plan.names[i], graph.seqs[i]
         if seq not in self.inferred:
             return ()

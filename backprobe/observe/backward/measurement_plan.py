@@ -21,7 +21,7 @@ class BatchWindow:
 
     :ivar order: all nodes that ran, including those whose gradients are measured at once.
     :ivar groups: by shape and dtype, the slots of gradients and their positions: (index of the held node, number).
-    :ivar none: positions at which no gradient comes.
+    :ivar absent: positions at which no gradient comes.
     """
 
     __slots__ = ("absent", "groups", "order")
@@ -69,7 +69,9 @@ class MeasurementPlan:
         self.windows: list[BatchWindow] = []
 
     def window(self, number: int, order: list[int]) -> BatchWindow:
-        """Return window `number` of a call, in which the nodes `order` have run since the last window."""
+        """Return batch window number `number` of a backward call, in which the nodes `order` ran since the previous
+        window. Nodes mostly run in the same order in each call, so windows of earlier calls are kept and used again.
+        """
         windows = self.windows
         if number < len(windows) and windows[number].order == order:
             return windows[number]

@@ -158,7 +158,9 @@ class _OriginSearch:
         self._propagate_nan(i)
 
     def _propagate_nan(self, i: int) -> None:
-        """Mark the input of node `i` as NaN if its result is, and if `i` only moves values or makes no NaN."""
+        """If the result of node `i` has a NaN that must have been in its input, mark the node that made the input as
+        NaN too.
+        """
         bad, edges = self._result_values.get(i), self._plan.edges(i)
         name = self._plan.names[i]
         if bad is None or not bad.nan or len(edges) != 1 or edges[0] is None:
@@ -331,7 +333,9 @@ class _OriginSearch:
         return self._origin_at(left[0], None, False, tuple(left[1:])) if left else None
 
     def _risk(self, i: int) -> int:
-        """Return how unlikely it is that node `i` made a non-finite value, if its values are unknown."""
+        """Return a rank of how likely node `i` made a non-finite value, from its op alone: 0 is likeliest, 2 least
+        likely.
+        """
         operator = info(self._plan.names[i])
         if (operator.forward == NORMALISES or operator.name == "sub") and self._is_masked(i):
             return 0

@@ -208,7 +208,9 @@ class SentinelCalls:
         self._emit_record(self.calls.unrecorded_call(kind, roots, arguments, frame, error, None))
 
     def _emit_record(self, running: ActiveBackward) -> None:
-        """Emit the record of a call that was diagnosed after the fact, and free its state."""
+        """Emit the record of a backward call that was not observed while it ran and was diagnosed afterwards; free its
+        state.
+        """
         numbers = self.steps.call_indices
         if running.index not in numbers[-1:]:
             numbers.append(running.index)

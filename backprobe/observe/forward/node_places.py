@@ -55,7 +55,9 @@ class NodePlaces:
         self._enter: dict[int, tuple[ModuleCallRef, int]] = {}
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], array[int], tuple[ModuleCall, ...]]:
-        """Return a table of places, each node's row in it, and the module calls that made nodes."""
+        """Find modules and lines of nodes, given by their sequence numbers.
+        :returns: a table of distinct places, for each node its row in the table, and the module calls that made nodes.
+        """
         rows = array("q", [0]) * len(seqs)
         self._places[None] = 0
         self._found.append((-1, None))
@@ -89,7 +91,9 @@ class NodePlaces:
         return places, rows, calls
 
     def _alone(self, where: ModuleCallRef | None) -> int:
-        """Return an event number for a call of an earlier step, whose parent calls are no longer known."""
+        """Return a number for a module call of an earlier step, of which the calls around it are not known any more.
+        :returns: -1 if `where` is ``None``.
+        """
         if where is None:
             return -1
         at = self._older.get(id(where))

@@ -289,7 +289,9 @@ class NonGraphValues:
         del self._recent_origins[:-100]
 
     def origin_of(self, tensors: Iterable[object]) -> NonFiniteResult | None:
-        """Return the op outside the graph that made one of `tensors` non-finite. Call ``settle`` first."""
+        """Return the op outside the graph that made one of `tensors` non-finite; ``None`` if there is none. Waiting
+        measurements have to be read before.
+        """
         for t in tensors:
             if isinstance(t, _Tensor) and t.layout is torch.strided and not t.is_meta and not _wrapped(t):
                 origin: NonFiniteResult | None = self._latest_origins.get(t.data_ptr())
@@ -340,7 +342,7 @@ class NonGraphValues:
         self._latest_origins = {}
 
     def clear(self) -> None:
-        """Drop everything, because recording stops."""
+        """Forget all results of ops outside the graph and what was measured of them; called when recording stops."""
         self._unmeasured, self._fetched = [], []
         self._unmeasured_addresses.clear()
         self._unread.clear()

@@ -48,7 +48,7 @@ class OpLog:
         self.first = seq
 
     def trim(self) -> None:
-        """Drop the older half if the log is full. Called between steps."""
+        """Drop the older half of the logged ops if the log is full. Called between steps."""
         self._repair()
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
@@ -87,7 +87,9 @@ class OpLog:
         return at == len(self.ends) or self.entries[at] is UNKNOWN
 
     def fill_in(self, made: list[tuple[int, Entry]]) -> None:
-        """Fill in the makers of unrecorded nodes; `made` holds (sequence number, entry), ascending."""
+        """Enter ops that made nodes which no logged op has made so far.
+        :param made: (sequence number of the node, its entry), ascending.
+        """
         if made and (not self.ends or self.ends[-1] <= made[-1][0]):
             self.ends.append(made[-1][0] + 1)
             self.entries.append(UNKNOWN)

@@ -120,7 +120,10 @@ class Regions:
         self._listen(inspecting or self.known)
 
     def region_entered(self) -> None:
-        """Observe every op from now on: the first checkpoint of the run is executing."""
+        """Begin to follow checkpoint regions: the first one of the run is being executed.
+
+        Does nothing the next times.
+        """
         if self._listens:
             return
         mark = private.checkpoint_mark()

@@ -249,7 +249,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self._off_reasons |= reason
 
     def return_to_stack(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
-        """Withdraw `reasons`; go back to the same place on the mode stack if no reason is left."""
+        """Withdraw `reasons` for which this mode is off the stack; if none is left, insert it where it was."""
         if self._off_reasons & reasons:
             self._off_reasons &= ~reasons
             if not self._off_reasons and private.depth_of(self) is None:
@@ -522,7 +522,9 @@ class TorchCallRecorder(TorchFunctionMode):
         return private.mode_depth(), self._pushed
 
     def push(self, *_: object) -> None:
-        """Enter the mode before a node that runs Python: the engine has turned off the modes of the call."""
+        """Activate this mode before a node that runs Python code: the engine runs nodes without the modes of the
+        caller.
+        """
         if self._off_reasons & DYNAMO:
             return
         self.__enter__()

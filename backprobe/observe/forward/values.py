@@ -136,7 +136,9 @@ class ForwardValues:
             self.nongraph_op(op.func, op.args, op.out, op.frame)
 
     def nongraph_op(self, func: object, args: tuple[Any, ...], out: object, frame: FrameType) -> None:
-        """Note the result of an op that made no node: it may enter the graph later."""
+        """Note the result of an op that made no autograd node, to name its origin if it is non-finite and enters the
+        graph.
+        """
         if not self.checking:
             return
         if type(out) is float or type(out) is list:
@@ -270,9 +272,11 @@ class ForwardValues:
         self._measuring.clear()
 
     def _measure_held(self, held: list[Any]) -> None:
-        """Measure results that were held.
+        """Measure results of ops that were held until now, those of one shape and dtype together.
 
         The same ops mostly return the same shapes, so the grouping is cached.
+
+        :param held: five items for each result, of which the first is the tensor and the last the op's entry.
         """
         norms, tensors, entries = self._norms, held[0::5], held[4::5]
         first, base = id(entries[0]), len(norms.values)

@@ -28,7 +28,9 @@ class BatchCount:
     only_forwards: bool = False
 
     def compare(self, count: Any) -> None:
-        """Compare the number with that of the last look. On an accelerator, its value is not read."""
+        """Note whether since the last look only forwards wrote to the batch counter of a normalisation: one write for
+        each. On an accelerator, only the number of writes is known, not the value.
+        """
         version = count._version if count is not None else -1
         value = int(count) if private.is_readable(count) and count.is_cpu else -1
         more = version - self.version

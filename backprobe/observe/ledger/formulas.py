@@ -83,7 +83,7 @@ def _second_moment(t: UpdateInputs, beta: float, name: str = "exp_avg_sq") -> to
 
 
 def _corrections(t: UpdateInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the corrections of the two moments for their beginning at zero."""
+    """Return Adam's bias corrections of the first and second moment, ``1 - beta ** step``."""
     (first, second), step = t.options["betas"], t.step
     second_correction = 1 - second**step
     if t.options.get("capturable") or t.options.get("fused"):  # the device computes them in float32

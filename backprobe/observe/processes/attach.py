@@ -192,7 +192,9 @@ class Child:
         begin_after_fork(self, self._forked, self.session.forward.frames.is_user)
 
     def _forked(self) -> None:
-        """Stop in a forked child, and observe that child on its own."""
+        """In a process that this child has forked: stop the inherited session, and observe the new process by
+        itself.
+        """
         if not self._over and os.getpid() != self._pid:
             self._over = True
             self._stay()
@@ -254,7 +256,9 @@ class Child:
             self._sinks.add(self._keep)
 
     def _begin_tracking(self) -> None:
-        """Open the trackers: rank 0 writes to them; without ranks, each process that is a script of its own does."""
+        """Open the experiment trackers: rank 0 writes to them; without ranks, each process that is a script of its own
+        does.
+        """
         config, rank = self._config, self._me.rank
         if not config.to or (not self._anew if rank is None else rank != 0):
             return
@@ -264,7 +268,7 @@ class Child:
             self._sinks.add(self._tracked)
 
     def leaves(self) -> None:
-        """Finish at the exit of a child of ``multiprocessing``."""
+        """End the session when a child of ``multiprocessing`` exits, with the exception or exit code that ends it."""
         error = sys.exc_info()[1] or self.raised()
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:

@@ -30,7 +30,9 @@ class Children(Tracker):
         begin_after_fork(self, self._forked, session.forward.frames.is_user)
 
     def _forked(self) -> None:
-        """Stop the parent's session in a forked child, and observe the child as a process of its own."""
+        """In a process that the script has forked: stop the parent's session, and observe the process as one of its
+        own.
+        """
         session = self._session
         if session is None or os.getpid() == self._pid:
             return

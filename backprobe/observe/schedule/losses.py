@@ -44,7 +44,7 @@ class NotedLoss(NamedTuple):
     away: Sequence[torch.Tensor] = ()
 
     def plus(self, other: NotedLoss) -> NotedLoss:
-        """Return the sum of both; `other` came later."""
+        """Return the sum of this loss and a later one, with the number of calls of both and the scale of the later."""
         if not other.calls:
             return self
         known = [value for value in (self.value, other.value) if value is not None]
@@ -206,7 +206,9 @@ class Losses:
         self._unobserved_leaves = [private.tensor_ref(leaf) for leaf in own or leaves]
 
     def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
-        """Return and reset the (loss, number of calls, scale, losses on an accelerator) of the finished step."""
+        """Return loss, number of backward calls, loss scale and losses on an accelerator of the finished step; reset
+        them.
+        """
         taken = self._sum, self.calls, self.scale, self._on_accelerator
         # A step without a loss, such as one whose backward raised, says nothing about the next ones.
         self.summed_calls, before = 0 if self._was_cleared else self.calls or self.summed_calls, self._cleared_steps

@@ -167,7 +167,7 @@ class StepWatch:
             hooks.pause()
 
     def remove(self) -> None:
-        """Remove the hooks without finishing the step."""
+        """Remove the hooks on optimizers and scalers without finishing the running step."""
         self.pause()
         gradient_clipping.unlisten(self._clip_listener)
         for hooks in self.tracker_hooks:
@@ -193,7 +193,10 @@ class StepWatch:
             self.finish()
 
     def finish(self) -> None:
-        """End the step, emit its record unless it took the fast path, and begin the next."""
+        """End the running training step, and begin the next.
+
+        Emits the step's record unless the step took the fast path.
+        """
         if self.fast_path_left:
             self._end_fast_path_step()
             return
@@ -273,7 +276,7 @@ class StepWatch:
             self._events.fast_path_optimizer_stepped.emit(optimizer, at)
 
     def _end_fast_path_step(self) -> None:
-        """End a fast-path step, and the fast path itself if it was the last one."""
+        """End a step that took the fast path, without a record; end the fast path after the last one of its steps."""
         if self._clip_norms:
             self._defer_clip_norm()
         self._step_ends.append(_clock())

@@ -96,7 +96,7 @@ class Collector:
         self._numbers = 0
 
     def measured(self, measured: Measured) -> None:
-        """Keep statistics; above ``MAX_NUMBERS`` values, drop every other record of the older half."""
+        """Keep the statistics of a step; above ``MAX_NUMBERS`` values, drop every other record of the older half."""
         self._measured.append(measured)
         self._numbers += len(measured.values)
         if self._numbers > MAX_NUMBERS and len(self._measured) > 8:
@@ -161,7 +161,7 @@ class Collector:
                 since.append((count, stored))
 
     def cut(self, session: Session) -> None:
-        """End the running step: no more records will come."""
+        """Keep the running step as it is, without a loss: the session ends, and no more records will come."""
         stored, self._open = self._open, _StoredStep()
         if stored.backwards:
             indices = tuple(recorded.index for recorded in stored.backwards)

@@ -190,7 +190,7 @@ class ExperimentTrackerSink:
         return f"Report: backprobe show {folder}" if folder else "The run is not kept."
 
     def _look_for_runs(self) -> None:
-        """Look for runs that the script has open now."""
+        """Connect to the runs that the script has opened in experiment trackers since the last look."""
         for name, link in self._found.items():
             try:
                 run = OPEN[name]()

@@ -46,7 +46,9 @@ class NodeReader:
         self._freed = 0
 
     def read(self, node: torch.autograd.graph.Node) -> None:
-        """Append the next node. The caller appends its edges."""
+        """Append the description of one autograd node to the columns: number, kind, shapes, saved tensors, whether it
+        is freed. The caller appends its edges.
+        """
         columns = self._columns
         i = self._count
         self._count = i + 1

@@ -111,7 +111,7 @@ class Recording:
         return graph(roots, recording=self, **options)
 
     def forward_begins(self) -> None:
-        """Drop old records when an outermost module is about to run."""
+        """Drop old ops and module calls before an outermost module runs, so that the recording stays bounded."""
         self.log.trim()
         modules = self.modules
         if len(modules.trail) > self._limit // 2:

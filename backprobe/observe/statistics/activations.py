@@ -102,7 +102,7 @@ class Activations:
         self._uncounted_s = 0.0
 
     def attach(self) -> None:
-        """Begin to measure a step."""
+        """Reset the measurements, and register the module hooks that measure activations in this step."""
         self.numbers, self._thread = Numbers(), get_ident()
         self._with_max = self._measurement_count % COSTLY_INTERVAL == 0
         if self._with_max:
@@ -200,7 +200,9 @@ class Activations:
             self._fault(error)
 
     def _output_to_measure_now(self, name: str, output: object) -> torch.Tensor | None:
-        """Return the output tensor of a module if it is to be measured now: Note [Small outputs wait]."""
+        """Return the output tensor of a module if it is to be measured at once, else ``None``: it may wait in a
+        batch.
+        """
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if not isinstance(output, torch.Tensor) or output is self._last_output or name in self._measured_keys:

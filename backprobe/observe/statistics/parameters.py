@@ -100,7 +100,9 @@ class Parameters:
                 self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
 
     def measure_after_step(self) -> None:
-        """Measure after the optimizer has stepped."""
+        """Measure update norms, unchanged elements, Adam's ratios and learning rates after the optimizer has
+        stepped.
+        """
         add = self._numbers.add
         for samples, members in zip(self._samples, self._groups.values(), strict=True):
             names = [name for name, _, _ in members]

@@ -190,7 +190,9 @@ class Batches(Tracker):
             self._hold_targets(running.roots)
 
     def _hold_targets(self, roots: Any) -> None:
-        """Hold the targets of the losses among the last nodes of a graph."""
+        """Hold the targets of the loss functions in the part of the graph next to `roots`, to store them with the
+        batch.
+        """
         step_arguments = self._arguments.get(self._context.steps.index)
         waiting = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
         if step_arguments is None or private.in_transform() or private.in_mode():

@@ -329,7 +329,9 @@ class BufferTracker(Tracker):
     # What changes
 
     def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
-        """Note a write to a buffer in a recorded step."""
+        """Note a write of `func` to a buffer of a model in a recorded step: by a normalisation in training, or by
+        another line.
+        """
         name = getattr(func, "__name__", "")
         for tensor in written if self._buffers else ():
             one = self._buffer_by_tensor.get(tensor)

@@ -94,7 +94,9 @@ class CheckpointComparison(Tracker):
         return [module for _, model in self._modules.models() for module in model.modules()]
 
     def ended(self) -> None:
-        """Compare the stored regions, and record the first difference for each line."""
+        """At the end of the run: compute gradients of the stored regions with and without checkpoint; record where they
+        differ.
+        """
         for spot, samples in self._samples.items():
             for sample in samples:
                 try:

@@ -132,7 +132,9 @@ class EqualUnitsTracker(Tracker):
         return found
 
     def _check_rows(self, one: _Candidate, step: int) -> bool:
-        """Return whether rows of the weight, and of its gradient, are still equal. A step without one says nothing."""
+        """Return whether rows of a weight, and of its gradient, are still equal; also if there is no gradient to
+        tell.
+        """
         parameter = one.ref()
         grad = parameter.grad if parameter is not None else None
         if parameter is None or not _is_matrix(parameter) or len(parameter) != one.rows:

@@ -181,7 +181,7 @@ class FrozenModeTracker(Tracker):
                 self._search_parts(optimizer)
 
     def _before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note the modes of all parts, and look at their tensors in some steps."""
+        """Note whether each part is in training mode; in some steps also look whether its tensors have changed."""
         if not self._parts:
             return
         step = self._context.steps.index
@@ -267,7 +267,9 @@ class FrozenModeTracker(Tracker):
         self._parts.append(part)
 
     def _stop_following(self, part: Part, follows: bool = False) -> None:
-        """Follow a part no more. `follows`: its parameters follow another model."""
+        """Remove a part from those that are followed.
+        :param follows: its parameters are computed from another model's, so the part is not looked at again.
+        """
         self._parts.remove(part)
         module = part.ref()
         if module is not None:

@@ -190,7 +190,9 @@ class CustomFunctionCheck(Tracker):
         self._latest_calls[function] = self._backward_count, now
 
     def ended(self) -> None:
-        """Check the collected calls, and keep the script's random state unchanged."""
+        """At the end of the run: check the gradients of the collected calls of custom functions, and record wrong
+        ones.
+        """
         second_order = self._context.calls.has_second_order
         for known in self._samples.values():
             for sample in known.all:

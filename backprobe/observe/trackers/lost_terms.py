@@ -292,7 +292,10 @@ class LostTerms(Tracker):
             self._step.sums[spot] = total + out, count + 1, earlier or cut
 
     def _cut_of_number(self, number: float) -> _GraphExit | None:
-        """Return where a number was read; also the sum or the mean of all numbers that were read at one place."""
+        """Return where a tensor's value became the Python number `number`, or the sum or mean of the numbers read at a
+        place.
+        :returns: ``None`` if it is not known.
+        """
         if number in (0.0, 1.0, -1.0):
             return None
         known = self._step.read.get(number)
@@ -394,7 +397,9 @@ class LostTerms(Tracker):
     def _different(
         self, without: list[tuple[_Term, CodeLocation | None]], with_graph: list[_Term]
     ) -> list[tuple[_Term, CodeLocation | None]]:
-        """Return the terms `without` a graph whose value is not zero, nor that of a term with a graph."""
+        """Return those terms `without` a graph whose value is not zero, and differs from that of each term with a
+        graph.
+        """
         terms = [*(term for term, _ in without), *with_graph]
         if capturing() or private.in_mode():
             return []

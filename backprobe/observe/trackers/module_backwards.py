@@ -73,7 +73,9 @@ class ModuleBackwards(Tracker):
             self._note(module, "", spot)
 
     def _search(self) -> None:
-        """Search all models, in steps that are a power of two."""
+        """Search all models for called modules whose class defines a method that computes a gradient; in steps 1, 2, 4,
+        8, ….
+        """
         step = self._context.steps.index
         if step & (step - 1) or step == self._last_step:
             return

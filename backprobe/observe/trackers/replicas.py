@@ -260,7 +260,9 @@ class ReplicaWatch(Tracker):
         return tuple(site for site, *_ in calls_of_method(self._context.frames, "no_sync")[:3])
 
     def _list_tensors(self, optimizer: torch.optim.Optimizer) -> tuple[int, list[str], list[torch.Tensor]]:
-        """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
+        """List the tensors that ranks should have alike: the parameters of `optimizer`, and the models' buffers.
+        :returns: the optimizer's number, and the names and tensors.
+        """
         held = [p for p in parameters_of(optimizer) if isinstance(p, torch.Tensor)]
         known = self._optimizer_tensors.get(optimizer)
         if known is not None and known[0] == len(held):

@@ -374,7 +374,9 @@ class StatisticsTracker(Tracker):
     # Results
 
     def _end_measurement(self) -> None:
-        """End the measurement of the current step, and begin to copy its numbers."""
+        """End the measurement of the current step, and begin to copy its numbers to the host; emit those of the one
+        before.
+        """
         step, numbers = self._step, self._numbers
         self._step, self._numbers = None, Numbers()
         if self._next_outputs is None:

@@ -207,7 +207,9 @@ class HandUpdateTracker(Tracker):
             self._others = True
 
     def _find_update(self) -> tuple[_Update | None, bool]:
-        """Return the update, if weights have moved by multiples of their gradients; and whether any has moved."""
+        """Look whether the script has updated weights without an optimizer: by multiples of their gradients.
+        :returns: the update, or ``None``; and whether any weight has moved.
+        """
         rates, elements, moved, whole = list[float](), 0, 0, True
         is_multiple = True
         for one in self._leaves:

@@ -93,7 +93,7 @@ def leaf(size: int = 3) -> torch.Tensor:
 
 
 def check(facts: Iterable[Fact]) -> list[Checked]:
-    """Check facts on a thread of their own; see Note [Checking facts]."""
+    """Check facts on a new thread without any of the user's state; return the result for each."""
     found: list[Checked] = []
     thread = threading.Thread(target=functools.partial(_check, facts, found), name="backprobe-facts")
     anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()

@@ -123,7 +123,7 @@ class ByMemory:
             kept.storage = storage
 
     def before_write(self, written: list[torch.Tensor]) -> list[tuple[torch.Tensor, Captured, Any]]:
-        """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""
+        """Copy captured values whose memory is about to be overwritten; return what ``after_write`` takes."""
         views = []
         with modes.disable_function_modes():
             for tensor in written:

@@ -67,7 +67,7 @@ class TensorFiles:
             raise BackprobeError(f"{to} is there already: give a new file for the captured values") from None
 
     def write(self, name: str, tensor: torch.Tensor) -> str:
-        """Write one value; gives the key that ``read`` takes."""
+        """Write one captured value under `name`; return the key that ``read`` takes."""
         tensor = tensor.detach().to("cpu").contiguous().resolve_conj().resolve_neg()
         if tensor.dtype not in _TYPES or tensor.layout is not torch.strided:
             raise BackprobeError(f"{name!r}: safetensors has no {tensor.dtype}, {tensor.layout}: cast with dtype=")
@@ -90,7 +90,7 @@ class TensorFiles:
         return key
 
     def close(self) -> None:
-        """Complete a single file."""
+        """Complete the file: write its header. A folder needs nothing."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -108,7 +108,7 @@ class TensorFiles:
                 out.write(block)
 
     def read(self, key: str) -> Any:
-        """Return a value that was written."""
+        """Read a captured value from its file; `key` is what ``write`` returned."""
         if self._file is not None:
             raise BackprobeError(f"{self.to} is being written: read the values when the capture is over")
         path = self.to if self.single else self.to / key

@@ -130,7 +130,9 @@ class NodeHooks:
         self.names: set[str] = set()
 
     def hook(self, roots: list[object]) -> Callable[[], None] | None:
-        """Hook the graph of `roots` (tensors, gradient edges); a function that takes the hooks off."""
+        """Hook the nodes that `roots` (tensors, gradient edges) reach; return a function that removes the hooks.
+        :returns: ``None`` if there is nothing to hook.
+        """
         if not (self._rules or self._tensors.views):
             return None
         nodes, handles, mine = self._hook(roots)

@@ -205,7 +205,9 @@ class Layer(ABC):
         return layer is not None
 
     def pack(self, tensor: torch.Tensor) -> Held:
-        """Place a tensor, or pass it on."""
+        """Store a tensor that this layer takes, unless the budget lets it stay; pass other tensors to the layers
+        around.
+        """
         if self.takes(tensor):
             share = self._budget.take(tensor.untyped_storage()) if self._budget is not None else None
             if share is None:
