@@ -62,7 +62,7 @@ def difference(found: torch.Tensor | None, exact: torch.Tensor | None) -> Differ
 
 
 def combined(parts: Iterable[Difference | None]) -> Difference | None:
-    """Combine the differences of several gradients of one node."""
+    """Combine the differences of several gradients of one node into one; ``None`` if none is known."""
     known = [part for part in parts if part is not None]
     if not known:
         return None

@@ -96,7 +96,9 @@ def parsed(text: str) -> BreakpointOptions:
 
 
 def _split(text: str) -> tuple[str, bool, str]:
-    """Split a text at ``if`` or a comma into place and condition."""
+    """Split a breakpoint's text at ``if`` or a comma.
+    :returns: the place, whether a condition follows, and the condition.
+    """
     if text.startswith("if "):
         return "", True, text[3:].strip()
     for mark in (" if ", ","):

@@ -26,7 +26,7 @@ class Resume:
     node: int = -1
 
     def stops(self, graph: BackwardGraph, i: int, before: bool) -> bool:
-        """Return whether to stop at node `i` of `graph`."""
+        """Return whether this command stops the backward before (or after) node `i` of `graph`."""
         kind = self.kind
         if kind == "cont":
             return False

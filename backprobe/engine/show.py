@@ -193,7 +193,7 @@ def source(graph: BackwardGraph, i: int, site: Site | None, context: int = 5) ->
 
 
 def whole_source(graph: BackwardGraph, i: int, site: Site | None) -> list[Line]:
-    """Return the whole function that contains `site`."""
+    """Return the source of the whole function that contains line `site`, as styled lines with that line marked."""
     if site is None:
         return _no_line(graph, i)
     text = linecache.getlines(site.file)

@@ -70,7 +70,7 @@ class _Side:
             self.coarse[op.inputs[0].source] = coarsest
 
     def done(self, op: TapeOp) -> None:
-        """Free the values that no op after `op` takes."""
+        """Free the values of this run that no op after `op` takes."""
         for source in self._ends.pop(op.index, ()):
             self.env.pop(source, None)
         for k in range(len(op.outputs)):
@@ -275,7 +275,9 @@ class Both:
     # What differs
 
     def _compare_inputs(self, a: TapeOp, b: TapeOp) -> None:
-        """Compare the inputs of two corresponding ops, slot by slot."""
+        """Compare the inputs of op `a` with those of op `b`, which corresponds to it in the other run; keep the
+        differences.
+        """
         judged = self.judged
         for slot in range(max(len(a.inputs), len(b.inputs))):
             if slot >= len(a.inputs) or slot >= len(b.inputs):

@@ -50,7 +50,7 @@ class ToolAlternation:
     def step(self, step: object, session: object) -> None: ...
 
     def end(self) -> None:
-        """Stop timing, and stop all sessions."""
+        """Stop the timing, and all tools."""
         if self._handle is not None:
             self._handle.remove()
         for session in self._sessions.values():
@@ -76,7 +76,7 @@ class ToolAlternation:
         self._last = time.perf_counter()
 
     def _switch(self, tool: str) -> None:
-        """Detach the tool of the last step, and attach `tool`."""
+        """Make `tool` the one whose overhead is timed in the next step: detach the others, and attach it."""
         if tool == self._tool:
             return
         for session in self._sessions.values():

@@ -66,7 +66,7 @@ def _standard_at(path: list[str]) -> int:
 
 
 def _offered(folder: str) -> set[str]:
-    """Return the names of the top-level modules in a folder."""
+    """Return the names of the modules and packages that an import would find in a folder."""
     found = set()
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         for entry in entries:

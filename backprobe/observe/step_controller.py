@@ -35,7 +35,7 @@ class StepController:
         delivery: RecordDelivery,
         context: TrackerContext,
     ) -> None:
-        """Take the parts of the session that a plan concerns."""
+        """Take the parts of the session that are switched on and off from step to step."""
         policy = schedule.policy
         self._policy, self._budget, self._inspections = policy, policy.budget, policy.inspections
         self._steps, self._state = schedule.steps, schedule.state

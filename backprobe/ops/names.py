@@ -90,7 +90,7 @@ def canonical_names(words: str) -> frozenset[str]:
 
 
 def _key(name: str) -> str:
-    """Return the key that all spellings of an operator share."""
+    """Return the key that all spellings of an operator's name share: functions, in-place methods, nodes, ATen ops."""
     if name.startswith(_AUTOGRAD):
         name = name.removeprefix(_AUTOGRAD)
     node = _NODE.fullmatch(name)

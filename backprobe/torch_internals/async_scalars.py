@@ -65,7 +65,7 @@ class Copy:
         return all(event is None or bool(event.query()) for _, _, event in self._parts)
 
     def read(self) -> list[list[float]]:
-        """Wait for the copy and return the numbers of each tensor."""
+        """Wait until the copy is complete, and return the numbers of each tensor."""
         found: list[list[float]] = [[] for _ in self._sizes]
         for places, copied, event in self._parts:
             if event is not None:

@@ -67,7 +67,7 @@ class Compilations:
         self.lost = 0
 
     def new(self) -> tuple[list[Compilation], list[Broken]]:
-        """Return the compilations and graph breaks since the last call."""
+        """Return the compilations and graph breaks that Dynamo has recorded since the last call."""
         utils: Any = sys.modules.get("torch._dynamo.utils")
         if utils is None:
             return [], []

@@ -155,7 +155,7 @@ def normal_divergence(terms: list[Term]) -> NormalDivergence | None:
 
 
 def _squared(node: Any) -> torch.Tensor | None:
-    """Return what a node squares."""
+    """Return the tensor whose square node `node` computes, from what it saved; ``None`` if it computes no square."""
     saved, name = dict(saved_tensors(node)), canonical(node.name())
     if name == "mul" and len(saved) == 2 and len({edge for edge in node.next_functions if edge[0] is not None}) == 1:
         return saved.get("self") if saved["self"].shape == saved["other"].shape else None

@@ -498,7 +498,7 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
 
 
 def sizes(shape: Iterable[int]) -> tuple[int, ...]:
-    """Return the sizes of a shape as numbers, as ``shape_of`` does."""
+    """Return a shape as numbers; -1 for a symbolic size without a value."""
     found: tuple[int, ...] = tuple(shape)
     for n in found:
         if type(n) is not int:

@@ -69,7 +69,9 @@ def device_norm(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def quick_norm_of_large(tensor: torch.Tensor) -> float:
-    """Return the quick norm of a large plain tensor on the CPU."""
+    """Return the norm of a large plain tensor on the CPU, summed in pieces; it may be unreliable if tiny or
+    infinite.
+    """
     if tensor.dim() == 2 and not tensor.is_contiguous():
         tensor = tensor.t()  # the layout of weight gradients
     if tensor.is_contiguous() and tensor.numel() <= _PIECE and tensor.dtype in _FULL:

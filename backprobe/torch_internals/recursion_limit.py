@@ -34,7 +34,7 @@ class Room:
         self._share = share
 
     def begin(self) -> None:
-        """Raise the recursion limit, unless it is high enough already."""
+        """Raise Python's recursion limit by the frames that backprobe adds, unless it is high enough already."""
         limit, limits = sys.getrecursionlimit(), self._limits
         self._open.add(id(self))
         script = limits[0] if limit == limits[1] else limit

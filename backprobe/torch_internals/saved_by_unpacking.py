@@ -119,7 +119,7 @@ class _GuardedRead:
 
 
 def _first_argument(frame: FrameType) -> Any:
-    """Return the first argument of the hook that runs in `frame`."""
+    """Return the value that the unpack hook in `frame` was called with; a placeholder if it cannot be found."""
     code, held = frame.f_code, frame.f_locals
     names = [n for n in code.co_varnames[: code.co_argcount] if n not in ("self", "cls")]
     if names:

@@ -126,7 +126,9 @@ def reports_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def listen(listener: SchedulerListener) -> None:
-    """Pass calls of schedulers to `listener` from now on."""
+    """Pass calls of learning-rate schedulers to `listener` from now on; replaces torch's functions for the first
+    one.
+    """
     if listener not in _listening:
         _listening.append(listener)
     if getattr(lr_scheduler, COMPUTES, None) is _context is not None:

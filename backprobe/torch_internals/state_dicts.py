@@ -110,7 +110,7 @@ def metadata_of(state: object) -> object:
 
 
 def listen(listener: StateDictListener) -> None:
-    """Pass calls to `listener` from now on."""
+    """Pass calls of ``state_dict`` and ``load_state_dict`` to `listener` from now on."""
     if listener not in _listening:
         _listening.append(listener)
     if getattr(nn_module, DICT, None) is OrderedDict:

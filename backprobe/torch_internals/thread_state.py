@@ -49,7 +49,7 @@ class ThreadState:
     )
 
     def __init__(self) -> None:
-        """Read the state of this thread."""
+        """Read torch's thread-local state of this thread."""
         self._switches = [(put, read()) for read, put in self._SWITCHES]
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = autocast_now()
@@ -65,7 +65,7 @@ class ThreadState:
         self._held: list[object] = []
 
     def put(self) -> None:
-        """Apply the state to this thread."""
+        """Give this thread the state that was read in another one; the thread has not run torch yet."""
         for put, value in self._switches:
             put(value)
         if self._cuda is not None:

@@ -58,7 +58,7 @@ def _keep_out_of(name: str) -> None:
 
 
 def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
-    """Yield the functions of a module and of its classes."""
+    """Yield the functions that are defined in a module or class, including methods and those behind decorators."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     for value in list(vars(owner).values()):
         if isinstance(value, _PLAIN):

@@ -65,7 +65,9 @@ class LiveGraph:
 
 
 def walk(roots: Iterable[object], plans: Plans) -> LiveGraph:
-    """Return the graph that `roots` reach, without recursion."""
+    """Return the autograd graph reachable from the nodes `roots`: nodes, sequence numbers and plan; without
+    recursion.
+    """
     nodes: list[torch.autograd.graph.Node] = []
     index: dict[torch.autograd.graph.Node, int] = {}
     for root in roots:

@@ -197,7 +197,7 @@ class Link:
             self._fails("its process is gone")
 
     def _fails(self, why: str) -> None:
-        """Record the first failure, and kill the process."""
+        """Record why the tracker failed, if this is the first failure, and end its process."""
         if self.failed:
             return
         self.failed = why

@@ -59,7 +59,10 @@ class Chosen:
     """
 
     def __init__(self, globs: Sequence[str] = (), limit: int = LIMIT) -> None:
-        """Start without curves."""
+        """Start without curves.
+        :param globs: names of the curves to send in addition to the usual ones.
+        :param limit: the most curves.
+        """
         bare = [glob.removeprefix("backprobe/") for glob in globs]
         self._named = selector(bare) if bare else None
         self._room = limit - TOGETHER

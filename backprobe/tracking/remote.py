@@ -60,7 +60,7 @@ class _Work:
     """The work of the tracker's process: writes the messages it gets, and answers the script."""
 
     def __init__(self, tracker: str, link: socket.socket) -> None:
-        """Tell the script that the process runs."""
+        """Tell the script over `link` that the process runs."""
         self._tracker, self._link = tracker, link
         self._writer: Any = None
         self._chosen = Chosen()
@@ -136,7 +136,7 @@ def _batches(link: socket.socket, parent: int) -> Iterator[list[tuple[Any, ...]]
 
 
 def _taken(held: bytearray) -> Iterator[tuple[Any, ...]]:
-    """Yield the complete messages, and remove them from `held`."""
+    """Yield the messages that have arrived completely, and remove their bytes from `held`."""
     at = 0
     while at + LENGTH.size <= len(held):
         (length,) = LENGTH.unpack_from(held, at)
@@ -148,7 +148,7 @@ def _taken(held: bytearray) -> Iterator[tuple[Any, ...]]:
 
 
 def _has_exited(process: int) -> bool:
-    """Return whether a process is gone."""
+    """Return whether the process with this id is gone."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

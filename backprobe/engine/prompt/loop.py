@@ -152,7 +152,7 @@ class Prompt:
             self.note(f"{type(error).__name__}: {error_text(error)}{hint}", "red")
 
     def do(self, line: str) -> None:
-        """Run one input line."""
+        """Run one input line: a command, or Python code; an empty line repeats the last command if it is a step."""
         line = line.strip()
         if not line:
             line = self._last

@@ -84,7 +84,7 @@ def args(prompt: Prompt, arg: str) -> None:
 
 
 def _short(value: object) -> str:
-    """Return a value in one line."""
+    """Return the value of an argument as one line; of tensors and modules a summary."""
     if isinstance(value, torch.Tensor):
         return summary(value)
     if isinstance(value, nn.Module):

@@ -138,7 +138,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _register_hook(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
-        """Emit the registration of a tensor hook, then register it."""
+        """Report that the script registers a hook on a tensor, then register it as torch does."""
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)

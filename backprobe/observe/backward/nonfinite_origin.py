@@ -393,7 +393,7 @@ def _readable(tensor: torch.Tensor) -> bool:
 
 
 def _has_values(tensor: object) -> bool:
-    """Return whether the values of `tensor` exist and can be read."""
+    """Return whether `tensor` is a plain tensor with elements that can be read now."""
     if not isinstance(tensor, torch.Tensor) or not private.is_plain(tensor):
         return False
     if tensor.layout is not torch.strided or private.is_wrapped(tensor) or tensor.is_meta or not tensor.numel():

@@ -46,7 +46,7 @@ def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseExcepti
 
 
 def _codes(error: BaseException) -> set[CodeType]:
-    """Return the code objects in the traceback of an error."""
+    """Return the code objects of all functions in the traceback of an error."""
     found: set[CodeType] = set()
     traceback = error.__traceback__
     while traceback is not None:

@@ -157,7 +157,9 @@ class SentinelCalls:
         return self.calls.node_counts.begin_call()
 
     def end_call(self, kind: str, arguments: dict[str, object]) -> None:
-        """End a call that was counted and returned."""
+        """Account for a backward call that was only counted, after it has returned: its nodes and the gradients it has
+        given.
+        """
         self.calls.node_counts.end_call()
         if kind != "autograd.grad":
             self.steps.losses.note_gradients(self.leaves[::-1])

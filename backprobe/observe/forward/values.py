@@ -126,7 +126,7 @@ class ForwardValues:
             self.check_result(out, before, after, entry)
 
     def op_inspected(self, op: Op) -> None:
-        """Check the result of an op in a closely inspected step."""
+        """Check whether the result of an op is finite, in a step in which all ops are closely inspected."""
         if not self.checking:
             return
         if op.entry is not None:

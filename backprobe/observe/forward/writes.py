@@ -324,7 +324,7 @@ class WriteLog:
 
 
 def _held_in(optimizer: torch.optim.Optimizer, storage: int) -> torch.Tensor | None:
-    """Return the parameter of `optimizer` that lives in `storage`."""
+    """Return the parameter held by `optimizer` whose memory is `storage`; ``None`` if there is none."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             if isinstance(p, torch.Tensor) and not _is_fake(p):

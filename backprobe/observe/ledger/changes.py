@@ -228,7 +228,7 @@ def _gradient_version(parameter: torch.Tensor) -> tuple[Any, int]:
 
 
 def _as_rows(samples: Sequence[torch.Tensor | None], sizes: Sequence[int]) -> torch.Tensor:
-    """Return samples as rows in float64, filled up with zeros."""
+    """Return samples, one for each parameter, as rows of equal length in float64, filled up with zeros."""
     rows = torch.zeros(len(samples), max(sizes), dtype=torch.float64)
     for i, one in enumerate(samples):
         if one is not None:

@@ -92,7 +92,9 @@ def _corrections(t: UpdateInputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _adam(t: UpdateInputs) -> Update:
-    """Return the update of ``Adam`` and ``AdamW``."""
+    """Return what a step of ``Adam`` or ``AdamW`` adds to the parameters: the factor of the gradient, and the
+    momentum.
+    """
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     moment = _second_moment(t, second)
@@ -103,7 +105,7 @@ def _adam(t: UpdateInputs) -> Update:
 
 
 def _nadam(t: UpdateInputs) -> Update:
-    """Return the update of ``NAdam``."""
+    """Return what a step of ``NAdam`` adds to the parameters: the factor of the gradient, and the momentum."""
     beta, second = t.options["betas"]
     _, correction = _corrections(t)
     t.eps = SCALAR_EPS  # of ``mu_product``
@@ -117,7 +119,7 @@ def _nadam(t: UpdateInputs) -> Update:
 
 
 def _radam(t: UpdateInputs) -> Update:
-    """Return the update of ``RAdam``."""
+    """Return what a step of ``RAdam`` adds to the parameters: the factor of the gradient, and the momentum."""
     beta, second = t.options["betas"]
     first_correction, second_correction = _corrections(t)
     longest = 2 / (1 - second) - 1
@@ -129,7 +131,7 @@ def _radam(t: UpdateInputs) -> Update:
 
 
 def _adamax(t: UpdateInputs) -> Update:
-    """Return the update of ``Adamax``."""
+    """Return what a step of ``Adamax`` adds to the parameters: the factor of the gradient, and the momentum."""
     beta, second = t.options["betas"]
     first_correction, _ = _corrections(t)
     largest = torch.maximum(second * t.state["exp_inf"], t.grad.abs() + t.options["eps"])
@@ -138,7 +140,7 @@ def _adamax(t: UpdateInputs) -> Update:
 
 
 def _rmsprop(t: UpdateInputs) -> Update:
-    """Return the update of ``RMSprop``."""
+    """Return what a step of ``RMSprop`` adds to the parameters: the factor of the gradient, and the momentum."""
     alpha, rate = t.options["alpha"], t.options["lr"]
     moment = _second_moment(t, alpha, "square_avg")
     if t.options["centered"]:

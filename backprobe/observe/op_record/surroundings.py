@@ -67,7 +67,7 @@ def _hash(data: bytes) -> str:
 
 
 def module_settings(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, object]]:
-    """Return the class and plain settings of each module."""
+    """Return by name the class of each module, its plain attributes, and which of its parameters are frozen."""
     found = {}
     for name, module in named:
         settings: dict[str, object] = {"class": type(module).__name__}

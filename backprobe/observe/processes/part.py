@@ -38,7 +38,7 @@ class Part:
     """
 
     def __init__(self, job: Path, me: Identity, folder: Path | None = None) -> None:
-        """Create or take over the folder of the process `me`."""
+        """Create the folder in which the process `me` writes its records, or take over the one that exists."""
         self.me, self.folder = me, folder or _own(job, me)
         self._session: Session | None = None
         self._collector: Collector | None = None

@@ -138,7 +138,7 @@ class Samples:
                 self._copies.append((name, p, here.detach().clone()))
 
     def measure_updates(self) -> None:
-        """Measure the updates after the optimizer has stepped."""
+        """Measure by how much the sampled parameters have changed, after the optimizer has stepped."""
         if not self._copies:
             return
         begin = _clock()

@@ -84,7 +84,10 @@ class DiskSink:
         self._step_written(False, session)
 
     def _step_written(self, early: bool, session: Session) -> None:
-        """Write, now and then, what a reader of the running run needs."""
+        """Write the costs, facts and source files so far, at intervals, for readers of the running run or if it is
+        killed.
+        :param early: at once.
+        """
         now = time.monotonic()
         if early or now - self._updated > MIN_UPDATE_INTERVAL_S:
             self._updated = now

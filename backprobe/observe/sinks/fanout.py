@@ -55,7 +55,7 @@ class FanoutSink:
                 pass_brief(sink, steps, session)
 
     def measured(self, measured: Measured) -> None:
-        """Forward statistics to the sinks that take them."""
+        """Pass the statistics of a step to each sink that takes statistics."""
         for sink in list(self._sinks):
             take = getattr(sink, "measured", None)
             if take is not None:

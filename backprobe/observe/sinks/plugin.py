@@ -58,7 +58,7 @@ class PluginSink:
             self._each(lambda sink: sink.step(step, session))
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
-        """Forward fast-path steps; plugins get them one by one."""
+        """Pass the records of fast-path steps to the first sink together, and to each plugin one by one."""
         if self._first is not None:
             pass_brief(self._first, steps, session)
         if self._sinks:

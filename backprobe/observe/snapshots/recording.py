@@ -89,7 +89,7 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop recording, and note where the recorded nodes end."""
+        """Stop recording the forward, and note the sequence number at which the recorded nodes end."""
         self._on = False
         self._dynamo.detach()
         self.recorder.return_to_stack()

@@ -53,7 +53,7 @@ class Routers:
     """
 
     def __init__(self, nodes: Sequence[torch.autograd.graph.Node], saved: Saved) -> None:
-        """Note which nodes use the result of each node."""
+        """Index the nodes of a graph by the node whose result they use."""
         self._saved = saved
         self._users: dict[object, list[torch.autograd.graph.Node]] = {}
         for node in nodes:

@@ -196,7 +196,7 @@ def _norm_layers(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
 
 
 def _statistics_state(norms: dict[str, weakref.ref[nn.Module]]) -> tuple[object, ...]:
-    """Return the identities and version counters of the statistics."""
+    """Return id and version counter of each running mean and batch counter, to see later whether they were written."""
     found: list[object] = []
     for ref in norms.values():
         module: Any = ref()

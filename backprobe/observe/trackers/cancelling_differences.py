@@ -272,7 +272,9 @@ class CancellingDifferencesTracker(Tracker):
     # Backward calls
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
-        """Count the comparisons that are part of the graph of a call."""
+        """Count for each line the steps in which its comparison is part of the graph from which a backward call
+        starts.
+        """
         if running.inside is not None or not self._candidates:
             return
         reached, left, step = set(running.graph.seqs), [], self._context.steps.index

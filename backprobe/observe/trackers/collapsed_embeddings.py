@@ -230,7 +230,7 @@ class CollapsedEmbeddingsTracker(Tracker):
             self._followed.put(out, frozenset(kept))
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
-        """Note which comparisons reach the roots of a call."""
+        """Note which comparisons of tensors the roots of a backward call were computed from."""
         if running.inside is not None:
             return
         for root in running.roots:

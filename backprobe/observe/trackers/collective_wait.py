@@ -233,7 +233,9 @@ class CollectiveWaitWatcher:
         return None if mine is None else site_at(*mine)
 
     def note_callers(self, frame: FrameType | None) -> None:
-        """Record the user's code locations on the stack of `frame`."""
+        """Record the user's code locations on the stack of `frame`, to find later the loops in which the thread was
+        seen.
+        """
         while frame is not None and len(self._stack_locations) < MAX_LOCATIONS:
             if self._frames.is_user(frame.f_code):
                 self._stack_locations[frame.f_code, frame.f_lasti] = None
@@ -272,7 +274,7 @@ class CollectiveWaitWatcher:
         return tuple((line, head) for line in lines if (head := condition_of(line)) is not None)
 
     def _is_in_backward(self, frame: FrameType | None) -> bool:
-        """Return whether the thread is inside the autograd engine."""
+        """Return whether the user's innermost function on the stack of `frame` is in a call of the autograd engine."""
         while frame is not None and not self._frames.is_user(frame.f_code):
             if frame.f_code is code_objects.ENGINE_CALL:
                 return True

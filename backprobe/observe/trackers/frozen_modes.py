@@ -198,7 +198,7 @@ class FrozenModeTracker(Tracker):
         return any(0 < part.steps <= STEPS_AFTER_CHANGE for part in self._parts)
 
     def _note_modes(self, step: int) -> None:
-        """Note the modes of all parts in a step."""
+        """Note for each frozen part whether it is in training mode in this step."""
         for part in self._parts:
             leaf = part.leaf()
             if leaf is None:

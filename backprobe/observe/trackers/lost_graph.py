@@ -316,7 +316,7 @@ class LostGraphTracker(Tracker):
         return NoGradient("grad-mode", site, failed, "", "", observed=False, candidates=candidates, step=step)
 
     def _running_lines(self) -> list[Site]:
-        """Return the lines of the user's functions that are running."""
+        """Return the lines at which the user's functions on this thread's stack are."""
         frames, found, frame = self._names.frames, [], sys._getframe(1)
         while (frame := frames.first(frame)) is not None:
             site = frames.site((frame.f_code, frame.f_lasti))

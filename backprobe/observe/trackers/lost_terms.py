@@ -371,7 +371,7 @@ class LostTerms(Tracker):
         return known[0] if known and None not in known else None
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
-        """Find the terms without a graph of the roots of a call."""
+        """Find the terms of a loss that have no graph, when a backward call from the loss begins."""
         step = self._step
         if running.inside is not None or not (step.lost or step.read or step.codes):
             return

@@ -69,7 +69,9 @@ class Recompute(Tracker):
             frame = frame.f_back
 
     def stateful_module_returned(self, module: nn.Module, where: ModuleCallRef) -> None:
-        """Note which buffers of a module a recomputation has changed."""
+        """Note which buffers of `module` its call in a checkpoint's recomputation has changed: they are updated
+        twice.
+        """
         if not self._before or self._before[-1][0] is not module:
             return
         before = self._before.pop()[1]

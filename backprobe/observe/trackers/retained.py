@@ -328,7 +328,7 @@ class RetainedGraphs(Tracker):
         return put or assigned_in(self._frames, name.name, name.code)
 
     def _origin_of(self, tensor: torch.Tensor) -> tuple[Site | None, str | None, str]:
-        """Return the line, module and op that made `tensor`."""
+        """Return the line, module and op that made `tensor`, to name it in a finding."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self._context.recorder.log.slice(seq, seq)
         if not entries:
@@ -419,7 +419,7 @@ def _caching_function(container: object) -> CodeType | None:
 
 
 def _marks_below(node: torch.autograd.graph.Node) -> set[tuple[int, int]]:
-    """Return the marks in the graph below `node`, as (round, call)."""
+    """Return the marks that earlier backward calls have put on the nodes reachable from `node`, as (round, call)."""
     nodes, seen, marks = [node], {node}, set()
     for one in nodes:  # the list grows during the loop
         mark = one.metadata.get(_METADATA_KEY)
@@ -518,7 +518,7 @@ def _exceptions_holding(
 
 
 def _running_frames() -> Iterator[FrameType]:
-    """Yield the running frames of all threads."""
+    """Yield the frames of the functions that run now, in all threads."""
     for frame in sys._current_frames().values():
         one: FrameType | None = frame
         while one is not None:

@@ -91,7 +91,9 @@ class UntrackedWriteTracker(Tracker):
                 return
 
     def _record_data_writes(self, running: ActiveBackward, writes: deque[Write], frame: FrameType) -> None:
-        """Record saved tensors that were written to through ``.data``."""
+        """Record which saved tensors of a call's graph were written to through ``.data``, which torch does not notice.
+        :param writes: the writes since the last call; emptied.
+        """
         layout = running.live.layout(self._names)
         for i, name, write in untracked_writes(running.graph.nodes, running.graph.seqs, writes):
             named = names_of_storage(write.storage, self._names.modules)

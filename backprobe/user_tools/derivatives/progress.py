@@ -47,7 +47,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done)
 
     def _start(self) -> None:
-        """Show the bar."""
+        """Show the progress bar on standard error."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 

@@ -76,7 +76,7 @@ class Reach:
     """The nodes of the graph of `roots`, and the edges in it: node and number of its output."""
 
     def __init__(self, roots: list[torch.Tensor]) -> None:
-        """Walk the graph of `roots`."""
+        """Walk the graph of `roots`, and collect its nodes and edges."""
         begin = [tuple(gradient_edge(root)[:2]) for root in roots]
         graph = walk([node for node, _ in begin], Plans(1))
         self.nodes, plan = graph.nodes, graph.plan

@@ -170,7 +170,7 @@ class Layer(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Deactivate the layer."""
+        """Deactivate the layer on this thread: pop its hooks."""
         was, self._active = self._active, None
         if was != "on":
             return

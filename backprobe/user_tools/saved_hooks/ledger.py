@@ -160,7 +160,7 @@ class Ledger:
     # Text
 
     def summary(self) -> list[str]:
-        """Return the sums, one line each."""
+        """Return the saved bytes, the bytes with other holders, and what is unknown, one line each."""
         reading = self._read()
         storages = [e for e in reading.entries if not e.holder]
         lines = [

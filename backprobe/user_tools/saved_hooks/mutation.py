@@ -76,7 +76,7 @@ class _Writes(TorchDispatchMode):
 
 
 def _written(func: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
-    """Return the tensors that an op writes to."""
+    """Return the tensors that an op with these arguments writes to, by its schema."""
     found: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
