@@ -220,6 +220,7 @@ class BackwardBreakpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Remove the breakpoints at the end of the block."""
         self.remove()
 
     def __repr__(self) -> str:

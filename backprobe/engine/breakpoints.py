@@ -230,6 +230,7 @@ class NamedNodes:
     """The nodes of one backward call that each breakpoint matches, computed once per breakpoint."""
 
     def __init__(self, graph: BackwardGraph) -> None:
+        """Take the graph; which nodes a breakpoint matches is found when it is first needed."""
         self.graph = graph
         #: Breakpoint -> its nodes; ``True``: every node. With ``on``: node -> the nodes of each matching module around
         #: it.

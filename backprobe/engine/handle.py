@@ -78,6 +78,7 @@ class _Command:
     __slots__ = ("_lock", "answered", "resume")
 
     def __init__(self, resume: Resume) -> None:
+        """Take the command; it counts as not carried out until the engine answers."""
         self.resume, self.answered = resume, False
         self._lock = threading.Lock()
         self._lock.acquire()
@@ -317,6 +318,7 @@ class Debugger(Steering):
         self._engine.error = None
 
     def __repr__(self) -> str:
+        """Return the state and the current stop as text."""
         stop = self.stop
         return f"<debugger {self.state}{'' if stop is None else f' {stop.phase} {stop.node}'}>"
 

@@ -145,6 +145,9 @@ class _Watch:
     __slots__ = ("_found", "_i", "_number")
 
     def __init__(self, found: EngineRun, i: int, number: list[int]) -> None:
+        """Take the object to fill, the number of the node, and a list that holds the id of our backward call once it is
+        known.
+        """
         self._found, self._i, self._number = found, i, number
 
     def before(self, incoming: Iterable[torch.Tensor | None]) -> None:

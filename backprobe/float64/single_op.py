@@ -51,6 +51,9 @@ class Alone:
     """Calls ops of a run one at a time. `recorded` returns recorded values in float64."""
 
     def __init__(self, recorded: Recorded, draw: torch.Generator) -> None:
+        """Take the function that returns recorded values, and the generator of random numbers for small changes of
+        inputs.
+        """
         self._recorded, self._draw = recorded, draw
 
     def off(self, tape: Tape, op: TapeOp, k: int) -> float | None:

@@ -45,4 +45,5 @@ class Kept:
         return None if file is None else file.get_tensor(name)
 
     def __contains__(self, name: str) -> bool:
+        """Return whether a run has kept the tensor with this hash."""
         return name in self._files

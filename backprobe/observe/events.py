@@ -47,6 +47,7 @@ class Event(Generic[P]):
     __slots__ = ("_events", "listeners", "name")
 
     def __init__(self, name: str, events: Events) -> None:
+        """Start without listeners."""
         self.name, self._events = name, events
         self.listeners: tuple[Callable[P, object], ...] = ()
 

@@ -43,6 +43,7 @@ class RecordDelivery:
     vital = True
 
     def __init__(self, sink: Sink, session: Session, events: Events, later: Later, losses: Losses | None) -> None:
+        """Take the sink that gets the records, and the helpers; there are no records yet."""
         self._sink, self._session, self._events, self._later, self._losses = sink, session, events, later, losses
         self._undelivered: deque[Step] = deque()
         #: Step -> how many numbers of it are not known yet.

@@ -37,6 +37,9 @@ class Estimate:
     """
 
     def __init__(self, graph: LiveGraph, calls: Sequence[ModuleCall], within: Sequence[int]) -> None:
+        """Take the graph, the module calls of its forward, and for each node the number of the innermost call (-1:
+        none).
+        """
         self._graph, self._calls, self._within = graph, calls, within
         #: Bytes that only nodes inside a call keep.
         self._inside = [0] * len(calls)

@@ -25,5 +25,6 @@ class Alert:
     step: int | None
 
     def __post_init__(self) -> None:
+        """Remove control characters from title and text."""
         object.__setattr__(self, "title", without_controls(self.title))
         object.__setattr__(self, "text", without_controls(self.text, lines=True))

@@ -28,6 +28,7 @@ class CallRecordBuilder:
         failures: Failures,
         second: SecondOrder,
     ) -> None:
+        """Take the observers that know names, steps, failures and second-order nodes."""
         self._names, self._recorder, self._values = forward.names, forward.recorder, forward.values
         self._steps, self._failures, self._second = steps, failures, second
 

@@ -74,6 +74,7 @@ class SeenOptimizers:
         return self._by_id.get(by)
 
     def values(self) -> ValuesView[SeenOptimizer]:
+        """Return what is known of each optimizer."""
         return self._by_id.values()
 
     def has(self, optimizer: torch.optim.Optimizer) -> bool:

@@ -56,6 +56,9 @@ class Settings:
     budget: float | None = None
 
     def __post_init__(self) -> None:
+        """Check the recording level.
+        :raises ValueError: it is unknown.
+        """
         if self.level not in RECORDING_LEVELS:
             raise ValueError(f"level={self.level!r}: give {', '.join(map(repr, RECORDING_LEVELS))}")
 

@@ -39,6 +39,7 @@ class _LazyCalls(Shown, Sequence[BackwardCall]):
         return len(self._recorded)
 
     def __getitem__(self, i: Any) -> Any:
+        """Return call `i`, or several for a slice; the first read makes the records of all."""
         if self._records is None:
             self._records = [r.record() for r in self._recorded]
         return self._records[i]
@@ -202,6 +203,7 @@ def _module_calls(session: Session, stored: _StoredStep) -> Callable[[], Sequenc
     """Return a function that gives the module calls of a stored step, when they are read."""
 
     def calls() -> tuple[ModuleCall, ...]:
+        """Return the module calls of the step."""
         return session.forward.modules.calls_of(
             stored.trail, stored.details, stored.step.index if stored.step is not None else 0
         )

@@ -41,6 +41,9 @@ class Parameters:
         name_of: Callable[[torch.Tensor], str],
         accumulation: AccumulationState | None = None,
     ) -> None:
+        """Group the parameters of `optimizer` that can be measured together; the measured values go to `numbers`.
+        :param title: the name of the optimizer in the statistics.
+        """
         self._optimizer, self._title, self._numbers, self._accumulation = optimizer, title, numbers, accumulation
         #: By device and dtypes: (name, parameter, parameter group).
         self._groups: dict[object, list[tuple[str, torch.Tensor, Any]]] = {

@@ -50,6 +50,7 @@ class _HeldTensor:
     __slots__ = ("tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
+        """Hold a tensor, and note its version to see later whether it was written to."""
         self.tensor = tensor
         self.version = None if tensor.is_inference() else tensor._version
 
@@ -344,6 +345,7 @@ class _Copies:
     """Copier of held values, within `room` bytes. A tensor that occurs twice is copied once."""
 
     def __init__(self, room: int) -> None:
+        """Start without copies; `room` is the number of bytes that they may take."""
         self.room, self.used = room, 0
         self.notes: list[str] = []
         self._known: dict[int, Any] = {}

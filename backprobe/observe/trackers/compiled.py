@@ -176,6 +176,7 @@ class CompiledRegionTracker(Tracker):
         """Return a pre-hook that stores the gradients which the node with the id `node` receives."""
 
         def hook(grads: object) -> None:
+            """Store the gradients that the node receives."""
             self._grad_outputs[node] = grads
 
         return hook

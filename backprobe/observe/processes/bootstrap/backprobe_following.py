@@ -33,6 +33,7 @@ class ChildEnvironment:
     """
 
     def __init__(self, config, refused=None):
+        """Take the environment variables for children; ``start`` makes new processes get them."""
         self.config, self.refused = config, refused
         self._undo = []
 
