@@ -362,6 +362,83 @@ def test_a_critic_that_only_its_own_loss_trains(loss_of: Loss) -> None:
     assert trace.facts.of(AttachedAdvantage) == ()
 
 
+class Agent:
+    """A policy and a critic with an optimizer each, whose losses have a backward call each."""
+
+    def __init__(self) -> None:
+        self.policy, self.critic = (nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, n)) for n in (3, 1))
+        self.optimizers = [torch.optim.Adam(one.parameters(), lr=1e-3) for one in (self.policy, self.critic)]
+
+    def values(self, x: torch.Tensor) -> torch.Tensor:
+        return self.critic(x).squeeze(-1)
+
+    def policy_loss(self, x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        policy = Categorical(logits=self.policy(x))
+        return -(policy.log_prob(policy.sample()) * (returns_of(x) - values)).mean()  # product
+
+
+def critic_first(agent: Agent, x: torch.Tensor) -> None:
+    values = agent.values(x)
+    F.mse_loss(values, returns_of(x)).backward(retain_graph=True)
+    agent.policy_loss(x, values).backward()
+
+
+def policy_first(agent: Agent, x: torch.Tensor) -> None:
+    agent.policy_loss(x, agent.values(x)).backward()
+    F.smooth_l1_loss(agent.values(x), returns_of(x)).backward()
+
+
+def detached_in_a_call_of_its_own(agent: Agent, x: torch.Tensor) -> None:
+    agent.policy_loss(x, agent.values(x).detach()).backward()
+    F.mse_loss(agent.values(x), returns_of(x)).backward()
+
+
+def cleared_in_between(agent: Agent, x: torch.Tensor) -> None:
+    agent.policy_loss(x, agent.values(x)).backward()
+    agent.optimizers[1].zero_grad()
+    F.mse_loss(agent.values(x), returns_of(x)).backward()
+
+
+def zeroed_in_between(agent: Agent, x: torch.Tensor) -> None:
+    agent.policy_loss(x, agent.values(x)).backward()
+    agent.optimizers[1].zero_grad(set_to_none=False)
+    F.mse_loss(agent.values(x), returns_of(x)).backward()
+
+
+def critic_steps_in_between(agent: Agent, x: torch.Tensor) -> None:
+    """Give the critic gradients that are cleared before it uses them."""
+    F.mse_loss(agent.values(x), returns_of(x)).backward()
+    agent.optimizers[1].step()
+    agent.policy_loss(x, agent.values(x)).backward()
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_attached"),
+    [
+        *((critic_first, True), (policy_first, True), (detached_in_a_call_of_its_own, False)),
+        *((cleared_in_between, False), (zeroed_in_between, False), (critic_steps_in_between, False)),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_losses_with_a_backward_call_each(calls: Callable[[Agent, torch.Tensor], None], is_attached: bool) -> None:
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    agent = Agent()
+    for _ in range(4):
+        for optimizer in agent.optimizers:
+            optimizer.zero_grad()
+        calls(agent, torch.randn(64, 6))
+        for optimizer in agent.optimizers[: 1 if calls is critic_steps_in_between else 2]:
+            optimizer.step()
+    session.stop()
+    assert session.events.faults.unseen() == []
+    seen = collector.trace(session).facts.of(AttachedAdvantage)
+    texts = [[(site.text or "").partition("# ")[2] for site in one.products] for one in seen]
+    assert texts == ([["product"]] if is_attached else [])
+
+
 # Straight-through steps
 
 

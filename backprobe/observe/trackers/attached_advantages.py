@@ -8,7 +8,9 @@ of a critic and has a graph, the loss of the policy trains the critic, too. A li
 - The difference is one of values with a graph and something without one, or of the two values of a temporal
   difference. Its graph does not begin at probabilities: ``1 - p`` weights a focal loss.
 - Another term fits the same values to something: the square of that difference, or a loss of them. Both terms are
-  parts of the root of one backward call.
+  parts of the root of one backward call. Or they are parts of the roots of two calls of a step: then the gradients of
+  the first call must not have been cleared before the second, and the values may be computed twice, by the same
+  parameters; nor may an optimizer have used the gradients of the regression before the other call.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from ...ops import canonical, canonical_names, names_of
 from ...records import AttachedAdvantage
 from ...source.frames import CodeLocation
 from ...torch_internals import private
+from ...torch_internals.async_scalars import capturing
+from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..forward.followed_tensors import (
     ADDITIONS,
@@ -57,8 +61,8 @@ _MOVES = RESHAPES | JOINS
 _OF_LOG_PROBABILITIES = _MOVES | SCALINGS | ADDITIONS | canonical_names("sum exp clamp")
 _OF_ADVANTAGES = _MOVES | SCALINGS | ADDITIONS | {"clamp"}
 _OF_TERMS = LOSS_SUMS | (names_of(lambda row: row.is_extreme) - {"amax", "amin"}) | {"clamp", "where"}
-#: Maximum number of lines.
-MAX_LINES = 50
+#: Maximum number of lines, of backward calls of a step that are remembered, and of gradients that are read.
+MAX_LINES, MAX_CALLS, MAX_READ_GRADIENTS = 50, 8, 4
 
 _Tokens = frozenset[int]
 
@@ -97,6 +101,18 @@ class _Regression(NamedTuple):
 
 
 @dataclass
+class _EarlierCall:
+    """A backward call of the running step: the terms of its roots, and the ids of the leaves that it reached.
+
+    :ivar is_used: an optimizer has used gradients of it.
+    """
+
+    terms: list[_Product | _Regression]
+    leaves: frozenset[int]
+    is_used: bool = False
+
+
+@dataclass
 class _Found:
     """The lines that multiply by one advantage, and the regression and backward call that showed what it is."""
 
@@ -120,6 +136,7 @@ class AttachedAdvantagesTracker(Tracker):
         self._targets: FollowedTensors[bool] = FollowedTensors()
         self._advantages: FollowedTensors[_Advantage] = FollowedTensors()
         self._terms: FollowedTensors[frozenset[_Product | _Regression]] = FollowedTensors()
+        self._earlier_calls: list[_EarlierCall] = []
         self._next_token, self._next_term = count(), count()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
@@ -134,6 +151,7 @@ class AttachedAdvantagesTracker(Tracker):
         """Forget all followed tensors of the running step."""
         for followed in (self._probabilities, self._tokens, self._targets, self._advantages, self._terms):
             followed.clear()
+        self._earlier_calls.clear()
 
     def op_inspected(self, op: Op) -> None:
         """Classify the result of an op with a graph: a term of the loss, a probability, values, or a difference of
@@ -256,17 +274,48 @@ class AttachedAdvantagesTracker(Tracker):
             self._terms.put(out, frozenset().union(*known))
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
-        """Find products and regressions of the same values among the terms of the roots of a call."""
+        """Find products and regressions of the same values among the terms of the roots of a call, and of earlier
+        calls of the step.
+        """
         if running.inside is not None or not self._terms:
             return
         terms = sorted(frozenset().union(*self._terms.of(running.roots)), key=lambda term: term.order)
+        self._match(terms, terms, running)
+        call = _EarlierCall(terms, frozenset(id(leaf) for _, leaf in running.graph.leaves))
+        for earlier in self._earlier_calls:
+            if call.leaves <= earlier.leaves:
+                if _have_gradients(running):
+                    self._match(earlier.terms, terms, running, are_same_values=True)
+            elif earlier.leaves <= call.leaves and not earlier.is_used:
+                self._match(terms, earlier.terms, running, are_same_values=True)
+        if terms and len(self._earlier_calls) < MAX_CALLS:
+            self._earlier_calls.append(call)
+
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note of which earlier calls an optimizer has used gradients."""
+        if self._earlier_calls:
+            held = {id(p) for p in parameters_of(optimizer)}
+            for call in self._earlier_calls:
+                call.is_used = call.is_used or not held.isdisjoint(call.leaves)
+
+    def _match(
+        self,
+        products: list[_Product | _Regression],
+        terms: list[_Product | _Regression],
+        running: ActiveBackward,
+        are_same_values: bool = False,
+    ) -> None:
+        """Note the products whose values a regression among `terms` fits to something.
+
+        :param are_same_values: known from the parameters that the calls reach, for calls that reach them one after the
+            other; otherwise the values must be the same tensors.
+        """
         regressions = [term for term in terms if isinstance(term, _Regression)]
-        for product in terms:
-            if not isinstance(product, _Product):
-                continue
-            regression = next((one for one in regressions if one.values & product.values), None)
-            if regression is not None:
-                self._note_found(product, regression, running)
+        for product in products:
+            if isinstance(product, _Product):
+                regression = next((one for one in regressions if are_same_values or one.values & product.values), None)
+                if regression is not None:
+                    self._note_found(product, regression, running)
 
     def _note_found(self, product: _Product, regression: _Regression, running: ActiveBackward) -> None:
         """Note that one loss has a product with an advantage and a regression of the same values."""
@@ -285,6 +334,17 @@ class AttachedAdvantagesTracker(Tracker):
         for made, one in self._found.items():
             products = tuple(at for spot in one.products if (at := site(spot)) is not None)
             yield AttachedAdvantage(products, site(made), site(one.regression), site(one.failed), one.step)
+
+
+def _have_gradients(running: ActiveBackward) -> bool:
+    """Return whether a parameter that a call reaches has a gradient that is not zero yet."""
+    with private.measuring():
+        grads = [leaf.grad for _, leaf in running.graph.leaves[:MAX_READ_GRADIENTS]]
+        return any(
+            private.is_readable(grad) and not capturing() and bool(grad.count_nonzero())
+            for grad in grads
+            if grad is not None
+        )
 
 
 def _is_varied(args: tuple[object, ...], value: object) -> bool:
