@@ -59,6 +59,18 @@ def by_item(model: Any, x: torch.Tensor) -> torch.Tensor:
     return main_loss(model, x) + 0.1 * penalty
 
 
+def by_item_where_it_is_added(model: Any, x: torch.Tensor) -> torch.Tensor:
+    penalty = model(x)[1].abs().mean()
+    return main_loss(model, x) + 0.1 * penalty.item()  # cut
+
+
+def by_float_where_it_is_added(model: Any, x: torch.Tensor) -> torch.Tensor:
+    penalty = model(x)[1].abs().mean()
+    loss = main_loss(model, x)
+    loss -= float(penalty) / 10  # cut
+    return loss
+
+
 def by_sum_of_items(model: Any, x: torch.Tensor) -> torch.Tensor:
     penalty = 0.0
     for p in model.parameters():
@@ -163,6 +175,8 @@ MISTAKES = [
     by_forces,
     by_difference_in_accumulation,
     by_item,
+    by_item_where_it_is_added,
+    by_float_where_it_is_added,
     by_sum_of_items,
     by_item_and_tensor,
     by_data,
@@ -239,6 +253,16 @@ def teacher(model: Any, x: torch.Tensor) -> torch.Tensor:
     p = model.frozen(x[:, :2]).sigmoid()
     q = model(x)[0][:, :1].sigmoid()
     return (p * p.log()).mean() - (p * q.log()).mean()
+
+
+def of_value_zero(model: Any, x: torch.Tensor) -> torch.Tensor:
+    loss = main_loss(model, x)
+    return loss - loss.item() + 2.0 * model(x)[1].abs().mean()
+
+
+def chosen_by_a_number(model: Any, x: torch.Tensor) -> torch.Tensor:
+    penalty = model(x)[1].abs().mean()
+    return main_loss(model, x) + (0.5 if penalty.item() > 0.1 else 0.25)
 
 
 def logged_only(model: Any, x: torch.Tensor) -> torch.Tensor:
@@ -327,6 +351,8 @@ def accuracy(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 MEANT = [
+    of_value_zero,
+    chosen_by_a_number,
     backward_in_two_parts,
     sensitivity,
     head_on_cut_features,

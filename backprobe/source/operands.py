@@ -191,3 +191,38 @@ def _argument(index: SourceIndex, function: Scope, line: int, called: tuple[str,
             if given is not None:
                 return given
     return None
+
+
+def adds_number_read_there(statement: ast.stmt, index: SourceIndex) -> bool:
+    """Return whether a statement adds the number of a tensor that it reads: ``loss + 0.1 * penalty.item()``.
+
+    Only sums and products may surround the read, and the tensor must have no other use in the statement: a difference
+    such as ``loss - loss.item()`` is meant.
+    """
+    nodes = index.walk(statement)
+    for call in nodes:
+        if not isinstance(call, ast.Call):
+            continue
+        read = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "item" else None
+        if isinstance(call.func, ast.Name) and call.func.id == "float" and len(call.args) == 1:
+            read = call.args[0]
+        reference = index.reference(read) if read is not None else None
+        if read is None or any(
+            node is not read and reference is not None and index.reference(node) == reference
+            for node in nodes
+            if isinstance(node, (ast.Name, ast.Attribute))
+        ):
+            continue
+        around = []
+        for node in index.around(call):
+            if node is statement:
+                break
+            around.append(node)
+        plain = all(isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC) for node in around)
+        sums = any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) for node in around)
+        if plain and (sums or (isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Add, ast.Sub)))):
+            return True
+    return False
+
+
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)

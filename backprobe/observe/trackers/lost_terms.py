@@ -11,7 +11,7 @@ a graph is reported if all of this holds:
 - The next optimizer to step trains a parameter that the value depends on.
 - Another term has a graph and another value: some losses repeat a term with the gradient stopped at the other input.
 - The script does not detach it in the statement that adds it, and it is no baseline: a difference of one function's
-  results.
+  results. A number that is read with ``item()`` in the statement is no such choice.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ...ops import canonical
 from ...records import LostTerm, Site
 from ...source.frames import CodeLocation, variables
 from ...source.index import index_of, spans
+from ...source.operands import adds_number_read_there
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
 from ...torch_internals.entry_points import as_list
@@ -63,6 +64,8 @@ _CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.f
 MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 50, 8, 500, 3, 64
 #: Maximum number of elements of a storage whose number is kept until the end of the step.
 MAX_KEPT_BYTES = 1 << 12
+#: The number of the latest reads of numbers that an addition may have in its statement.
+MAX_DIRECT_READS = 8
 #: Terms whose values differ by less than this part are the same term.
 SAME_VALUE = 1e-5
 NO_GRAD, AUTOGRAD_GRAD = "no_grad", "autograd.grad"
@@ -113,7 +116,10 @@ class _Term:
 
 @dataclass
 class _Found:
-    """A term without a graph, and where it is added; ``names``: one of these variables must be in that statement."""
+    """A term without a graph, and where it is added; ``names``: one of these variables must be in that statement.
+
+    The empty name stands for a number that the statement itself reads.
+    """
 
     cut: _GraphExit
     added: CodeLocation | None
@@ -336,6 +342,8 @@ class LostTerms(Tracker):
         for name, value in islice(variables(user).items(), 500):
             if type(value) is float and (cut := self._cut_of_number(value)) is not None:
                 found.append((name, cut))
+        reads = islice(reversed(self._step.read.values()), MAX_DIRECT_READS)
+        found += [("", cut) for cut in reads if (at := cut.spots[-1]) is not None and at[0] is user.f_code]
         if type(added[0]) is not float and (cut := self._cut_of_numpy(user)) is not None:
             found += [(name, cut) for name, value in variables(user).items() if value is added[0]]
         return tuple(found)
@@ -520,7 +528,7 @@ def _is_intended(found: _Found, spots: list[Site], added: Site | None) -> bool:
     if statement is None:
         return True
     if found.cut.how != NO_GRAD and any(at.file == added.file and spans(statement, at.line) for at in spots):
-        return True
+        return "" not in found.names or not adds_number_read_there(statement, index)
     used = {one.id for one in index.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
     return bool(found.names) and not found.names & used
 
