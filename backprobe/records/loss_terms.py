@@ -21,6 +21,8 @@ class LostTerm:
     :ivar step: the first step in which it was observed.
     :ivar reborn: the script set ``requires_grad`` of the value that had left the graph: the term has a graph that ends
         there.
+    :ivar is_derivative: it is no term of its own but a derivative in one, as in the residual of a differential
+        equation; ``added`` is the line that adds it to something with a graph.
     """
 
     how: str
@@ -29,6 +31,7 @@ class LostTerm:
     parameters: tuple[str, ...]
     step: int
     reborn: bool = False
+    is_derivative: bool = False
 
 
 @record

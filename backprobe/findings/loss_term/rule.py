@@ -42,7 +42,9 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
             Finding(
                 kind="loss-term-without-graph",
                 severity="warning",
-                title=f"a term of the loss has no graph, because {why}: it changes the value of the loss, and gives "
+                title=f"a derivative in the loss is a constant, because {why}: it gives no gradient{through}"
+                if seen.is_derivative
+                else f"a term of the loss has no graph, because {why}: it changes the value of the loss, and gives "
                 f"no gradient{through}",
                 confidence="likely",
                 step=seen.step,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from handmade import at, kinds, only, traced
 from learning import OPTIMIZER, STEP, lost, reached, sites_of_only
@@ -39,3 +41,13 @@ def test_the_reason_is_named(how: str, why: str) -> None:
 def test_parameters_without_any_gradient_are_reported_instead() -> None:
     parameters = [*reached("a.weight"), *lost("b.weight")]
     assert kinds(traced(STEP, seen=[term("item"), OPTIMIZER], parameters=parameters)) == ["none-grad"]
+
+
+def test_a_derivative_is_no_term_of_its_own() -> None:
+    seen = replace(term("autograd.grad"), is_derivative=True)
+    found = only(traced(STEP, seen=[seen], parameters=reached("a.weight")))
+    assert found.title == (
+        "a derivative in the loss is a constant, because autograd.grad was called without create_graph=True: it gives "
+        "no gradient to a.weight"
+    )
+    assert "create_graph=True" in found.advice
