@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
+from backprobe.records import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss, UndetachedStep
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -487,3 +487,27 @@ def test_a_loss_of_the_result_of_a_straight_through_step(loss: Loss) -> None:
 def test_losses_beside_a_straight_through_step(loss: Loss) -> None:
     trace = watched(Quantizer(), loss, 10, 6)
     assert not trace.facts.of(StraightThroughLoss) and not list(trace.findings)
+
+
+def rounded(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z + (z.round() - z)).square().mean()  # step
+
+
+def rounded_and_detached(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z + (z.round() - z).detach()).square().mean()
+
+
+def residual(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z + (z.tanh() - x[:, :4])).square().mean()
+
+
+@pytest.mark.parametrize(("loss", "lines"), [(rounded, ["step"]), (rounded_and_detached, []), (residual, [])])
+def test_a_straight_through_step_that_detaches_nothing(loss: Loss, lines: list[str]) -> None:
+    trace = watched(Quantizer(), loss, 10, 6)
+    assert [one.site.text.partition("# ")[2] for one in trace.facts.of(UndetachedStep)] == lines
+    found = [one for one in trace.findings if one.kind == "zero-grad"]
+    assert [one.sites[0].site.text.partition("# ")[2] for one in found] == lines
+    assert all("straight-through step detaches nothing" in one.title and ".detach()" in one.advice for one in found)

@@ -24,7 +24,13 @@ from .ledger import (
     LedgerStay,
     WeightChange,
 )
-from .loss_targets import AttachedAdvantage, CancellingDifference, CollapsedEmbeddings, StraightThroughLoss
+from .loss_targets import (
+    AttachedAdvantage,
+    CancellingDifference,
+    CollapsedEmbeddings,
+    StraightThroughLoss,
+    UndetachedStep,
+)
 from .loss_terms import LostTerm, SampleWithoutGradient
 from .memory import (
     GradientCycle,
@@ -229,6 +235,7 @@ __all__ = [
     "TensorSeen",
     "TensorStat",
     "TinyUpdates",
+    "UndetachedStep",
     "UnlearnedRows",
     "Unreduced",
     "Unseen",

@@ -63,6 +63,18 @@ class StraightThroughLoss:
 
 @record
 @dataclass(frozen=True, slots=True)
+class UndetachedStep:
+    """A step ``x + (y - x)`` whose difference has its graph: what goes back to ``x`` cancels, all goes to ``y``.
+
+    :ivar site: its line. ``step``: the first step of the run in which it was observed.
+    """
+
+    site: Site
+    step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class CancellingDifference:
     """A comparison of two equal values that were computed from the same parameters, both with a graph.
 

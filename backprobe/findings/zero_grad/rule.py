@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...basics.text import few
 from ...basics.torch_texts import COMPILED
 from ...ops import OpInfo, info
-from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site
+from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site, UndetachedStep
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..relations.module_backward import without_own_backward
@@ -90,8 +90,16 @@ def _zero_grads(trace: Trace) -> list[Finding]:
             continue
         explained |= names
         ordered = sorted(names, key=place.__getitem__)
-        found.append(_finding(run, ordered, call, _zero_weights(trace, ordered, call)))
+        undetached = _undetached_step(trace, run)
+        found.append(_finding(run, ordered, call, _zero_weights(trace, ordered, call), undetached))
     return found
+
+
+def _undetached_step(trace: Trace, run: NodeRun) -> Site | None:
+    """Return the line of a straight-through step without ``detach`` in the function that applies a step function."""
+    at = run.site
+    steps = (one.site for one in trace.facts.of(UndetachedStep) if at is not None and info(run.name).zero_derivative)
+    return next((one for one in steps if at is not None and (one.file, one.function) == (at.file, at.function)), None)
 
 
 def _died(trace: Trace) -> list[Finding]:
@@ -386,10 +394,17 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
     return False
 
 
-def _finding(run: NodeRun, names: list[str], call: BackwardCall, zeros: Sequence[Parameter] = ()) -> Finding:
+def _finding(
+    run: NodeRun,
+    names: list[str],
+    call: BackwardCall,
+    zeros: Sequence[Parameter] = (),
+    undetached: Site | None = None,
+) -> Finding:
     """Return the finding for a node that turns gradients into zeros, or around which they cancel.
 
     :param zeros: the parameters, if all of them are zero themselves.
+    :param undetached: the line of the straight-through step that lets the gradient go through it.
     """
     op = run.node.op or run.name
     operator, cancels = info(run.name), _cancels(run)
@@ -405,7 +420,10 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall, zeros: Sequence
         why = "a factor of zero or a mask leaves out everything that it got"
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
     defined = dict.fromkeys(parameter.defined for parameter in zeros)
-    sites = sites_of(("cut", run.site), *(("defined", site) for site in defined), ("failed", call.site))
+    if undetached is not None and flat:
+        why += ", and the straight-through step detaches nothing"
+    cuts = ("cut", undetached if flat else None), ("cut", run.site)
+    sites = sites_of(*cuts, *(("defined", site) for site in defined), ("failed", call.site))
     return Finding(
         kind="zero-grad",
         severity="warning",
@@ -428,6 +446,9 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall, zeros: Sequence
         advice=(
             "Initialise one of the factors with random values; LoRA starts with random A and zero B."
             if zeros
+            else "Detach the difference, x + (y - x).detach(): only then does the gradient go to x, around the step "
+            "function."
+            if undetached is not None and flat
             else "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
             "temperature), or a straight-through estimator."
             if flat

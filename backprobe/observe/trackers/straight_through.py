@@ -2,6 +2,7 @@
 
 A straight-through step, ``q = x + (y - x).detach()``, has the values of ``y`` and gives its gradient to ``x``. A loss
 of ``q`` and ``x.detach()`` has the value of one that pulls ``y`` towards ``x``, but ``y`` gets no gradient from it.
+Without the ``detach`` all of the gradient goes through ``y``, which has none to give if it is rounded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...ops import canonical, names_of
-from ...records import StraightThroughLoss
+from ...records import StraightThroughLoss, UndetachedStep
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.storage_ids import storage_of
@@ -45,6 +46,8 @@ class StraightThroughTracker(Tracker):
         self._context, self._frames = context, context.frames
         #: By the line of the loss: the line of the step, and the first step of the run.
         self._found: dict[CodeLocation | None, tuple[CodeLocation | None, int]] = {}
+        #: Line of a step whose difference has its graph: the first step of the run.
+        self._undetached: dict[CodeLocation | None, int] = {}
         # Of the running step: differences y - x and their detached values, with x; results of straight-through steps.
         self._differences: FollowedTensors[weakref.ref[Any]] = FollowedTensors()
         self._detached: FollowedTensors[weakref.ref[Any]] = FollowedTensors()
@@ -72,8 +75,11 @@ class StraightThroughTracker(Tracker):
             origin = self._differences.get(tensors[0])
             if origin is not None:
                 self._detached.put(op.out, origin)
-        elif name == _ADD and self._detached and len(tensors) == 2:
+        elif name == _ADD and self._differences and len(tensors) == 2:
             for origin, difference in (tensors, tensors[::-1]):
+                undetached = self._differences.get(difference)
+                if undetached is not None and undetached() is origin and len(self._undetached) < MAX_LINES:
+                    self._undetached.setdefault(self._frames.spot_of_op(op.frame), self._context.steps.index)
                 known = self._detached.get(difference)
                 if known is not None and known() is origin:
                     step = _Step(self._frames.spot_of_op(op.frame), storage_of(origin))
@@ -98,7 +104,12 @@ class StraightThroughTracker(Tracker):
             if len(self._found) < MAX_LINES:
                 self._found.setdefault(spot, (step.spot, self._context.steps.index))
 
-    def records(self) -> Iterator[StraightThroughLoss]:
-        """Yield a record of each loss that compares a straight-through result with the step's input."""
+    def records(self) -> Iterator[StraightThroughLoss | UndetachedStep]:
+        """Yield a record of each loss that compares a straight-through result with the step's input, and of each step
+        that lacks its ``detach``.
+        """
+        for spot, step in self._undetached.items():
+            if (site := self._frames.site(spot)) is not None:
+                yield UndetachedStep(site, step)
         for spot, (made, step) in self._found.items():
             yield StraightThroughLoss(self._frames.site(spot), self._frames.site(made), step)
