@@ -115,6 +115,13 @@ def same_distribution(model: Any, x: torch.Tensor) -> torch.Tensor:
     return surrogate(model, x, torch.exp(logp - old_logp))  # compares
 
 
+def made_row_by_row(model: Any, x: torch.Tensor) -> torch.Tensor:
+    actions = x.argmax(1) % 4
+    kept = [model.log_prob(x[i : i + 1], actions[i : i + 1])[0] for i in range(len(x))]  # cause
+    logp = model.log_prob(x, actions)
+    return surrogate(model, x, torch.exp(logp - torch.stack(kept)))  # compares
+
+
 def quotient(model: Any, x: torch.Tensor) -> torch.Tensor:
     p, p_old = model(x).softmax(1), model(x).softmax(1)  # cause
     return surrogate(model, x, (p / p_old)[:, 0])  # compares
@@ -155,6 +162,7 @@ CANCEL = [
     *(again, old_first, unnamed, in_a_function, from_a_dictionary, same_tensor, cloned, same_distribution, quotient),
     *(divergence_to_itself, divergence_of_logarithms, divergence_of_distributions, consistency),
     divergence_of_normal_distributions,
+    made_row_by_row,
 ]
 
 
@@ -213,6 +221,19 @@ def to_initial_weights(model: Any, x: torch.Tensor) -> torch.Tensor:
     if "start" not in model.kept:
         model.kept["start"] = model.pi.weight.detach().clone()
     return F.cross_entropy(model(x), x.argmax(1) % 4) + (model.pi.weight - model.kept["start"]).square().sum()
+
+
+def squared_row_by_row(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The same values, but no argument of an exponential."""
+    kept = torch.stack([model.log_prob(x[i : i + 1], x[i : i + 1].argmax(1) % 4)[0] for i in range(len(x))])
+    logp = model.log_prob(x, x.argmax(1) % 4)
+    return surrogate(model, x, torch.exp(logp)) + (logp - kept).square().mean()
+
+
+def row_by_row_without_graph(model: Any, x: torch.Tensor) -> torch.Tensor:
+    actions = x.argmax(1) % 4
+    kept = [model.log_prob(x[i : i + 1], actions[i : i + 1])[0].detach() for i in range(len(x))]
+    return surrogate(model, x, torch.exp(model.log_prob(x, actions) - torch.stack(kept)))
 
 
 def two_heads(model: Any, x: torch.Tensor) -> torch.Tensor:
@@ -289,6 +310,7 @@ def one_row_of_each(model: Any, x: torch.Tensor) -> torch.Tensor:
 HEALTHY = [
     *(without_graph, on_policy, attached_at_first, augmented, to_initial_weights, two_heads, centred, common_scale),
     *(zeros_at_first, temporal, only_measured, copied_reference, tied, one_row_of_each, turned),
+    *(squared_row_by_row, row_by_row_without_graph),
 ]
 
 

@@ -3,9 +3,12 @@
 Note [Cancelling differences]: ``logp - old_logp`` is zero if the same model computes both from the same data, and what
 flows into one side flows out of the other. A difference, a quotient or a distance is reported if all of this holds:
 
-- Both sides have a graph, and the graphs are equal node by node, down to the same leaves and the same shared nodes.
-- Each side has a layer of its own, such as a matrix product: the script computed the value twice. If the sides share
-  all layers, the difference has to be the argument of an exponential, as in a ratio of probabilities.
+- Both sides have a graph, and the graphs are equal node by node, down to the same leaves and the same shared nodes. Or
+  the graphs differ, as if one side was computed row by row and stacked: then the leaves must be the same, the values
+  equal but for rounding, and the difference the argument of an exponential.
+- If the graphs are equal, each side has a layer of its own, such as a matrix product: the script computed the value
+  twice. If the sides share all layers, the difference has to be the argument of an exponential, as in a ratio of
+  probabilities.
 - A layer has an input without a graph, the data: the scale of a distribution that depends on no data may well be
   compared with itself in a formula for two distributions.
 - In each observed step both sides are equal, element by element, and their rows differ from each other: a network
@@ -32,7 +35,7 @@ from ...source.operands import Compared, compared_on
 from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing
 from ..backward.active_backward import ActiveBackward
-from ..forward.followed_tensors import DIFFERENCES, LOSS_SUMS, FollowedTensors
+from ..forward.followed_tensors import DIFFERENCES, JOINS, LOSS_SUMS, FollowedTensors, nearest_leaves
 from ..forward.oplog import op_name, spot_of
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -57,6 +60,9 @@ MAX_LINES, MAX_COMPARED_OF_LINE, MAX_COMPARED = 500, 16, 64
 MAX_NODES, MAX_ELEMENTS = 40_000, 1 << 24
 #: Maximum number of leaves whose versions are compared, and of functions that are followed to the line of a side.
 MAX_LEAVES, MAX_FRAMES = 8, 3
+#: Maximum number of nodes that are searched for leaves of one side, and the largest relative difference of two sides
+#: that were computed in another order.
+MAX_SEARCHED, ROUNDING = 2000, 1e-5
 #: How far probabilities may differ that ``softmax`` and ``log_softmax`` compute from the same logits.
 PROBABILITIES_WITHIN = 1e-6
 
@@ -70,7 +76,8 @@ class _Line:
     """A place that compares.
 
     :ivar running: the user's places that ran, the innermost first; ``sides``: the places that made the two sides.
-    :ivar recomputed_side: the side that was made again, as far as the order and the operation tell.
+    :ivar recomputed_side: the side that was made again, as far as the order and the operation tell; or, if it
+        ``is_joined``, the one that was made piece by piece.
     :ivar versions: of some leaves, in the last step that counted.
     """
 
@@ -78,6 +85,7 @@ class _Line:
     running: tuple[CodeLocation, ...] = ()
     sides: tuple[CodeLocation | None, CodeLocation | None] = (None, None)
     recomputed_side: int = 1
+    is_joined: bool = False
     first: int = 0
     last: int = -1
     steps: int = 0
@@ -176,6 +184,9 @@ class CancellingDifferencesTracker(Tracker):
             if pair is None and name in (_DIV, _KL):
                 return
             is_equal = _are_equal(name, op, sides)
+            if pair is None and name in DIFFERENCES and (is_equal or _are_equal_but_for_rounding(sides)):
+                pair = _equal_leaves(sides)
+                is_equal = is_equal or pair is not None
             may_cancel = is_equal and pair is not None and pair.depends_on_data and _differs_by_row(sides[0])
         if is_equal and not may_cancel:
             return
@@ -201,11 +212,15 @@ class CancellingDifferencesTracker(Tracker):
         while frame is not None and len(running) < MAX_FRAMES:
             running.append((frame.f_code, frame.f_lasti))
             frame = self._frames.first(frame.f_back)
-        seqs = [side.grad_fn._sequence_nr() for side in sides]
+        nodes = [_node_before_joins(side) for side in sides]
+        seqs = [node._sequence_nr() for node in nodes]
         one, other = map(self._place_of_node, seqs)
-        # The second argument of a loss is its target.
+        joined = [node is not side.grad_fn for node, side in zip(nodes, sides, strict=True)]
+        # The second argument of a loss is its target. What was joined was kept for later.
         recomputed_side = int(seqs[1] >= seqs[0] or name not in DIFFERENCES | {_DIV})
-        return _Line(name, tuple(running), (one, other), recomputed_side)
+        if joined[0] is not joined[1]:
+            recomputed_side = joined.index(True)
+        return _Line(name, tuple(running), (one, other), recomputed_side, joined[0] is not joined[1])
 
     def _place_of_node(self, seq: int) -> CodeLocation | None:
         """Return the place that made the node with a sequence number; ``None`` if it is not in the log."""
@@ -310,8 +325,8 @@ class CancellingDifferencesTracker(Tracker):
         """
         makers, assigned = [self._frames.site(one) for one in line.sides], compared.made[recomputed_side]
         maker = makers[recomputed_side] if makers[0] != makers[1] else None  # a line that makes both tells nothing
-        if assigned is None or maker is None:
-            return assigned or maker
+        if assigned is None or maker is None or line.is_joined:
+            return maker or assigned
         return maker if (maker.file, maker.function) == (assigned.file, assigned.function) else assigned
 
 
@@ -331,6 +346,14 @@ def _edge_before_copies(side: torch.Tensor) -> _Edge:
     while canonical(node.name()) == _CLONE and node.next_functions[0][0] is not None:
         node, number = node.next_functions[0]
     return node, number
+
+
+def _node_before_joins(side: torch.Tensor) -> Any:
+    """Return the node that made a tensor, or the first part of it, if it was stacked or concatenated."""
+    node: Any = side.grad_fn
+    while canonical(node.name()) in JOINS and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return node
 
 
 def _edges_below_logarithms(one: _Edge, other: _Edge) -> tuple[_Edge, _Edge, bool]:
@@ -364,6 +387,19 @@ def _are_equal(name: str, op: Op, sides: list[torch.Tensor]) -> bool:
     if name == _KL and not _is_log_target(op):
         return bool(torch.allclose(one.exp(), other, rtol=0, atol=PROBABILITIES_WITHIN))
     return bool(torch.equal(one, other))
+
+
+def _are_equal_but_for_rounding(sides: list[torch.Tensor]) -> bool:
+    """Return whether two sides differ by no more than two orders of the same operations make them."""
+    one, other = (side.detach() for side in sides)
+    return bool(torch.allclose(one, other, rtol=ROUNDING, atol=ROUNDING))
+
+
+def _equal_leaves(sides: list[torch.Tensor]) -> _EqualGraphs | None:
+    """Return two graphs that depend on the same leaves, as far as their first ones tell; ``None`` if they do not."""
+    one, other = (nearest_leaves(side, MAX_LEAVES, MAX_SEARCHED) for side in sides)
+    versions = {number: leaf._version for number, ref in one.items() if (leaf := ref()) is not None}
+    return _EqualGraphs(tuple(versions.items()), False, True) if versions and one.keys() == other.keys() else None
 
 
 def _differs_by_row(side: torch.Tensor) -> bool:
