@@ -17,7 +17,7 @@ from torch import nn
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
 from backprobe.records import LeftInEvaluation, Site
-from backprobe.source.grad_switches import is_in_evaluation
+from backprobe.source.grad_switches import is_in_evaluation, puts_mode_back
 
 Tensor = torch.Tensor
 
@@ -109,3 +109,40 @@ def test_a_function_that_also_trains_is_no_evaluation(tmp_path: Path) -> None:
     main, check = (replace(site, function=name) for site, name in zip(calls, ("main", "check"), strict=True))
     assert not is_in_evaluation(main, [str(file)])
     assert is_in_evaluation(check, [str(file)])
+
+
+FREEZES = """
+def build_index(model, items):
+    model.eval()
+    model.requires_grad_(False)  # index
+    index = model(items)
+    model.train()
+    return index
+
+def freeze_trunk(model, items):
+    model.eval()
+    model.requires_grad_(False)  # trunk
+    model.train()
+
+def second_phase(model, head):
+    model.eval()
+    model.requires_grad_(False)  # phase
+    head.train()
+
+def probe(model, items):
+    model.requires_grad_(False)  # probe
+    model.train(False)
+    loss = model(items).sum()
+    model.train()
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(("mark", "is_back"), [("index", True), ("trunk", False), ("phase", False), ("probe", False)])
+def test_a_function_that_puts_the_training_mode_back(tmp_path: Path, mark: str, is_back: bool) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(FREEZES)
+    lines = FREEZES.splitlines()
+    line = next(i for i, text in enumerate(lines) if text.endswith(f"# {mark}"))
+    name = next(text for text in lines[line::-1] if text.startswith("def ")).removeprefix("def ").partition("(")[0]
+    assert puts_mode_back(Site(str(file), line + 1, name, lines[line]), [str(file)]) is is_back

@@ -11,7 +11,7 @@ from .assignments import freezes, is_false, requires_grad_values
 from .calls import calls_of, functions_called
 from .candidates import Candidate, Reason, ranked
 from .frames import Frames
-from .index import FUNCTIONS, Reference, Scope, SourceIndex, arguments_of, index_of, indexes, last_name, spans
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, arguments_of, index_of, indexes, last_name, spans, text_of
 
 #: Methods of libraries that turn ``requires_grad`` of parameters off.
 _FREEZING_METHODS = frozenset(
@@ -76,6 +76,24 @@ def is_in_evaluation(site: Site, files: list[str]) -> bool:
     calls = [one for one in (*decorators, *inside) if last_name(getattr(one, "func", one)) in _SWITCHES]
     is_off = any(not isinstance(one, ast.Call) or not _is_on(one) for one in calls)
     return is_off and not _trains(index, function, files)
+
+
+def puts_mode_back(site: Site, files: list[str]) -> bool:
+    """Return whether the function around `site` puts a model in evaluation mode and back in training mode.
+
+    What else such a function changes is meant to last until its end: it looks at the model in between. Not if its name
+    speaks of freezing, nor if it also trains.
+    """
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    if function is index.module or "freez" in function.name.lower():
+        return False
+    switched: dict[str, set[str]] = {"eval": set(), "train": set()}
+    for call in index.inside(function):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in switched:
+            is_eval = call.func.attr == "eval" or any(is_false(value) for value in arguments_of(call))
+            switched["eval" if is_eval else "train"].add(text_of(call.func.value))
+    return not switched["eval"].isdisjoint(switched["train"]) and not _trains(index, function, files)
 
 
 def _trains(index: SourceIndex, function: Scope, files: list[str]) -> bool:

@@ -24,6 +24,7 @@ from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
 from ...source.calls import calls_of_method, constructions
 from ...source.frames import CodeLocation
+from ...source.grad_switches import puts_mode_back
 from ...source.roots import clean_path
 from ...torch_internals import code_objects, private
 from ...torch_internals.replicas import count_of_parameters, in_ddp, own_parameters
@@ -379,11 +380,14 @@ class StoppedLearningTracker(Tracker):
         frozen = self._frozen_tensors.get(id(tensor))
         if not tensor.requires_grad:
             if frozen is None or frozen.ref() is not tensor:  # frozen in an unrecorded step
-                lines = freezes(frames) if self._is_module_shared(missing, missing_calls - 1) else []
-                return ("frozen", lines[0]) if len(lines) == 1 else ("", None)
+                lines = freezes(frames)
+                is_shared = self._is_module_shared(missing, missing_calls - 1)
+                is_mistaken = len(lines) == 1 and (is_shared or puts_mode_back(lines[0], frames.users_files()))
+                return ("frozen", lines[0]) if is_mistaken else ("", None)
+            site = frames.site(frozen.spot)
             is_in_evaluation = (
                 frozen.evaluating_function is not None and frozen.evaluating_function not in self._backward_functions
-            )
+            ) or (site is not None and puts_mode_back(site, frames.users_files()))
             is_intended = not (frozen.is_by_library or is_in_evaluation or frozen.was_frozen_before)
             if (
                 is_intended
@@ -391,7 +395,7 @@ class StoppedLearningTracker(Tracker):
                 and not self._is_module_shared(missing, missing_calls)
             ):
                 return "", None
-            return "frozen", frames.site(frozen.spot)
+            return "frozen", site
         if missing.evaluated:
             at = {site for site, *_ in calls_of_method(frames, "eval")}
             return "evaluated", at.pop() if len(at) == 1 else None
