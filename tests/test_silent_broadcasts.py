@@ -140,6 +140,18 @@ def test_a_batch_that_is_paired_with_itself(loss_of: Loss, model: nn.Module | No
     assert found.evidence["result"][:2] == [N, N]
 
 
+def criterion(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return (scores - wanted).abs().mean()
+
+
+def test_the_call_that_gives_the_inputs_is_named() -> None:
+    (found,) = watched(lambda model, x, y: criterion(model(x), y)).findings
+    assert [(one.role, one.site.text) for one in found.sites[:2]] == [
+        ("cause", "return (scores - wanted).abs().mean()"),
+        ("called", "(found,) = watched(lambda model, x, y: criterion(model(x), y)).findings"),
+    ]
+
+
 def inserted_in_place(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     score = model(x).squeeze(-1)
     return F.softplus(score[:, None] - score).mean() + F.softplus(score.view(-1, 1) * y).sum()

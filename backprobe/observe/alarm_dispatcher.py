@@ -112,7 +112,7 @@ class AlarmDispatcher(Tracker):
             except Exception as error:
                 self._call = None
                 self._failed = f"{type(error).__name__}: {error}"[:300]
-                say(f"backprobe: what alarms are told to failed, and is told no more: {self._failed}", sys.stderr)
+                say(f"backprobe: your function for alarms raised, and is not called again: {self._failed}", sys.stderr)
 
     def end(self) -> None:
         """Call the user's function with the findings that still wait, at the end of the training."""
@@ -123,7 +123,7 @@ class AlarmDispatcher(Tracker):
         """Return that the user's function failed, if it did."""
         if self._failed is None:
             return []
-        return [Unseen("function for alarms", 1, f"it failed, and was told no more: {self._failed}", hides=False)]
+        return [Unseen("function for alarms", 1, f"it raised, and was not called again: {self._failed}", hides=False)]
 
 
 def said(alarm: Alarm) -> str:

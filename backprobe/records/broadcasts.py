@@ -20,6 +20,7 @@ class SilentBroadcast:
     :ivar result: the shape to which they broadcast.
     :ivar step: the first step in which it was observed.
     :ivar failed: the backward call of a loss that the result reaches.
+    :ivar called: the call that gives an input to the function of ``site``, if that has it as a parameter.
     """
 
     op: str
@@ -29,3 +30,4 @@ class SilentBroadcast:
     module: str | None
     step: int
     failed: Site | None
+    called: Site | None = None

@@ -73,6 +73,7 @@ ROLE_MEANINGS = MappingProxyType(
 #: Kind and role -> a meaning that is closer than that of the role alone.
 _MEANINGS_IN_KINDS = MappingProxyType(
     {
+        ("silent-broadcast", "called"): "the call that gives an input to the function in which they broadcast",
         ("inplace", "reused"): "where the new graph takes a result from the graph of an earlier step",
         ("saved-memory", "cause"): "the line that keeps these bytes for backward",
         ("out-of-memory", "saved"): "the line whose saved tensors take the memory",

@@ -193,6 +193,17 @@ def _argument(index: SourceIndex, function: Scope, line: int, called: tuple[str,
     return None
 
 
+def takes_inputs(site: Site | None) -> bool:
+    """Return whether the statement at `site` uses a parameter of its function, apart from its object."""
+    if site is None:
+        return False
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    given = set(function.parameters)
+    names = (one for node in index.by_line.get(site.line, []) for one in index.walk(node) if isinstance(one, ast.Name))
+    return any(one.id in given for one in names)
+
+
 def adds_number_read_there(statement: ast.stmt, index: SourceIndex) -> bool:
     """Return whether a statement adds the number of a tensor that it reads: ``loss + 0.1 * penalty.item()``.
 

@@ -124,13 +124,14 @@ def _finding(seen: UselessClipping, severity: str) -> Finding:
         texts["norm"] = f", with a norm of up to {number(before)} instead of at most {number(bound)}"
     elif before is not None:
         texts["norm"] = f", with a norm of up to {number(before)}"
-    if seen.given is not None:
+    inferred = seen.given is not None and seen.reason == "empty"  # of another model, the call itself says enough
+    if inferred:
         evidence["line_inferred"] = True
     return Finding(
         kind="clipping-without-effect",
         severity=severity,
         title=title.format(**texts),
-        confidence="certain" if seen.given is None else "likely",
+        confidence="likely" if inferred else "certain",
         step=seen.step,
         sites=sites_of(("cause", seen.clipped), ("cause", seen.given), ("optimizer", seen.made)),
         evidence=evidence,

@@ -41,7 +41,7 @@ def silent_broadcasts(trace: Trace) -> list[Finding]:
             confidence="likely",
             step=first.step,
             module=first.module,
-            sites=sites_of(*(("cause", site) for site in lines), ("failed", first.failed)),
+            sites=sites_of(*(("cause", site) for site in lines), ("called", first.called), ("failed", first.failed)),
             evidence={"op": first.op, "shapes": [list(shape) for shape in first.shapes], "result": list(first.result)},
             advice="Give both the same shape before this line: squeeze(-1) the one with the dimension of size 1, or "
             "unsqueeze(-1) the other. If all pairs are meant, write it out, as in a[:, None] - b[None, :].",

@@ -10,7 +10,7 @@ from ...records import Finding, ScheduleSeen, Site, TinyUpdates, UselessClipping
 from ...records import ledger as events
 from ...traces.steps import numbers_of
 from ..relations.ledger import Book, books, names_in
-from ..relations.losses import loss_ends
+from ..relations.losses import falls_below_best, loss_ends
 from ..rules import Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def update_too_small(trace: Trace) -> list[Finding]:
     found = _scheduled(trace, [one for one in seen if one.since], steps)
     until = steps * (1 - LAST_PART)
     tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since and one.until >= until}
-    if not tiny or _fell(trace):
+    if not tiny:
         return found
+    fell = _fell(trace)
     vectors = {one.name for one in trace.parameters if len(one.shape) < 2}
     for book in books(trace.facts):
         names = names_in(book.rows)
@@ -63,15 +64,19 @@ def update_too_small(trace: Trace) -> list[Finding]:
         updates = [tiny[name] for name in counted if name in tiny]
         grow = any(one.last > GROWTH * one.first for one in updates)
         moves = any(one.largest for one in updates)
-        if len(updates) == len(counted) and not grow and (moves or _round_away(book, counted)):
+        stays = not fell if moves else _round_away(book, counted)
+        if len(updates) == len(counted) and not grow and stays:
             found.append(_finding(book, updates, _clipping_of(trace, book)))
     return found
 
 
 def _fell(trace: Trace) -> bool:
-    """Return whether the loss fell noticeably between the first and the last known steps."""
+    """Return whether the loss fell noticeably between the first and the last known steps, to its lowest: one of a
+    few noisy batches is not always above the others.
+    """
     losses = loss_ends(trace)
-    return losses is not None and losses.last < losses.first - (1 - FALLEN_SHARE) * abs(losses.first)
+    fell = losses is not None and losses.last < losses.first - (1 - FALLEN_SHARE) * abs(losses.first)
+    return fell and falls_below_best(trace, max(numbers_of(trace.steps), default=0) + 1)
 
 
 def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Finding]:

@@ -110,7 +110,7 @@ class Part:
         """Forget the steps in training mode: counts and statistics begin anew."""
         self.steps, self.since, self.last, self.looked, self.count = 0, -1, -1, -1, -1
         self.pairs = self.updates = self.quiet = self.loud = self.graphs = 0
-        self.before, self.moved, self.has_stepped = [], 0.0, None
+        self.before, self.moved, self.stepped = [], 0.0, None
 
     @property
     def is_long_enough(self) -> bool:

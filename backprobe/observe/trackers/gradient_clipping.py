@@ -418,7 +418,7 @@ class GradientClippingTracker(Tracker):
         frames = self._context.frames
         clipped = frames.site(line.spot)
         given: Site | None = None
-        if clipped is not None and reason == "empty":
+        if clipped is not None and reason in ("empty", "other"):
             given = argument_assigned(clipped, _CLIPS)
         calls = {"scaled": line.scaled_calls, "tiny-bound": line.calls}.get(reason, line.calls_without_effect)
         found = reason, line.by_value, optimizer.name, step, calls, line.bound, norm, scale

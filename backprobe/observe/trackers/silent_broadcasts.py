@@ -28,6 +28,7 @@ from ...basics.torch_texts import COPIES
 from ...ops import canonical, canonical_names, names_of
 from ...records import SilentBroadcast
 from ...source.frames import CodeLocation
+from ...source.operands import takes_inputs
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
@@ -81,7 +82,10 @@ class _Derived(NamedTuple):
 
 @dataclass
 class _Broadcast:
-    """An operation that broadcasts; ``refuted``: it is meant. ``failed``: the line of a backward call it reaches."""
+    """An operation that broadcasts; ``refuted``: it is meant. ``failed``: the line of a backward call it reaches.
+
+    :ivar caller: the place that called the user's function in which it stands.
+    """
 
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     result: tuple[int, ...]
@@ -90,6 +94,7 @@ class _Broadcast:
     refuted: bool = False
     reached: bool = False
     failed: CodeLocation | None = None
+    caller: CodeLocation | None = None
 
 
 class SilentBroadcasts(Tracker):
@@ -162,7 +167,9 @@ class SilentBroadcasts(Tracker):
                     return
                 stack = self._modules.stack
                 where = stack[-1] if stack else None
-                self._found[key] = _Broadcast(shapes, result, where, self._context.steps.index)
+                inner = self._context.frames.first(op.frame)
+                caller = self._context.frames.spot(inner.f_back) if inner is not None else None
+                self._found[key] = _Broadcast(shapes, result, where, self._context.steps.index, caller=caller)
             reduced = name in _LOSSES and op.out.shape != result
             self._derive(op.out, frozenset((key,)), not reduced)
 
@@ -278,6 +285,7 @@ class SilentBroadcasts(Tracker):
                 place(one.where),
                 one.step,
                 site(one.failed),
+                site(one.caller) if takes_inputs(site(spot)) else None,
             )
             for (spot, func), one in self._found.items()
             if one.reached and not one.refuted
