@@ -5,7 +5,7 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 
 from .batches import KeptBatch
 from .broadcasts import SilentBroadcast
-from .buffers import BadBuffers, FrozenStatistics, StaleStatistics
+from .buffers import BadBuffers, FrozenStatistics, StaleStatistics, UntrainedBatches
 from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -239,6 +239,7 @@ __all__ = [
     "UnlearnedRows",
     "Unreduced",
     "Unseen",
+    "UntrainedBatches",
     "UselessClipping",
     "Watched",
     "WeightChange",

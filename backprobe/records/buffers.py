@@ -77,3 +77,27 @@ class StaleStatistics:
     called: bool
     written: Site | None
     loop: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class UntrainedBatches:
+    """Batches without gradients that changed the running statistics of a layer that is trained on other batches.
+
+    :ivar layer: its path; ``class_name``: its class.
+    :ivar turns: how often such batches came between trained ones; ``first_step``: the first observed step with them.
+    :ivar apart: the share of channels of these batches that are far from those of trained batches.
+    :ivar shifted: the largest share of channels whose running statistics were far from trained batches, in an observed
+        call in evaluation mode or at the end; ``evaluated``: such a call was observed.
+    :ivar called: a line that calls the model for such batches; ``switched``: the last call of ``train()`` before it.
+    """
+
+    layer: str
+    class_name: str
+    turns: int
+    first_step: int
+    apart: float
+    shifted: float
+    evaluated: bool
+    called: Site | None
+    switched: Site | None = None

@@ -1,11 +1,19 @@
-"""Rules for buffers: values that are not finite, and statistics of frozen layers that move."""
+"""Rules for buffers: values that are not finite, and running statistics of other data than what is trained on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, few, plural
-from ...records import BadBuffers, Finding, FrozenInTraining, FrozenStatistics, Spoilt, StaleStatistics
+from ...records import (
+    BadBuffers,
+    Finding,
+    FrozenInTraining,
+    FrozenStatistics,
+    Spoilt,
+    StaleStatistics,
+    UntrainedBatches,
+)
 from ..nonfinite.rule import nonfinites
 from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 
@@ -17,6 +25,8 @@ MIN_SHIFTED_SHARE = 0.25
 #: By how many standard deviations the running means of a frozen part must have moved: other batches of the same data
 #: move them by less than 0.2.
 MIN_MOVED = 0.5
+#: How often batches that train nothing must have come between those that do: once may be a phase of its own.
+MIN_TURNS = 2
 
 
 @rule(
@@ -182,4 +192,50 @@ def _left_behind(seen: StaleStatistics) -> Finding:
         advice="Copy the buffers of the model too, as in `for mine, new in zip(copy.buffers(), model.buffers()): "
         "mine.copy_(new)`, use AveragedModel(..., use_buffers=True), or call torch.optim.swa_utils.update_bn() before "
         "the copy is evaluated.",
+    )
+
+
+@rule(
+    Kind(
+        "statistics-of-other-data",
+        "warning",
+        "batches that train nothing, of other data, change the running statistics: gradient mode does not prevent that",
+        rank=HOOKS + 42,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the call of the model without `eval()`",
+    )
+)
+def statistics_of_other_data(trace: Trace) -> list[Finding]:
+    """Report the layer that is worst off of those whose running statistics are of batches that train nothing."""
+    found = [
+        seen
+        for seen in trace.facts.of(UntrainedBatches)
+        if seen.turns >= MIN_TURNS and min(seen.apart, seen.shifted) >= MIN_SHIFTED_SHARE
+    ]
+    return [_other_data(max(found, key=lambda seen: seen.shifted), len(found))] if found else []
+
+
+def _other_data(seen: UntrainedBatches, layers: int) -> Finding:
+    """Return the finding for a layer with the running statistics of batches that train nothing."""
+    main = seen.switched if seen.switched is not None else seen.called
+    return Finding(
+        kind="statistics-of-other-data",
+        severity="warning",
+        title=f"{seen.class_name} {seen.layer} is in training mode in forwards without gradients, and takes over the "
+        f"statistics of their data: {seen.shifted:.0%} of the channels have running statistics far from those of the "
+        "training batches",
+        confidence="likely",
+        module=seen.layer.rpartition(".")[0] or None,
+        step=seen.first_step,
+        parameters=tuple(f"{seen.layer}.{name}".lstrip(".") for name in ("running_mean", "running_var")),
+        sites=sites_of(("cause", main), ("called", seen.called if main is not seen.called else None)),
+        evidence={
+            "layers": layers,
+            "apart": round(seen.apart, 3),
+            "shifted": round(seen.shifted, 3),
+            "turns": seen.turns,
+            "evaluation_seen": seen.evaluated,
+        },
+        advice="no_grad() does not stop running statistics: only eval() does. Call model.eval() before these forwards "
+        "and model.train() after them.",
     )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from handmade import NAN, at, bad_root, call, kinds, only, run, traced
 from learning import STEP, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BadBuffers, BadOp, FrozenInTraining, FrozenStatistics, StaleStatistics
+from backprobe.records import (
+    BadBuffers,
+    BadOp,
+    FrozenInTraining,
+    FrozenStatistics,
+    StaleStatistics,
+    UntrainedBatches,
+)
 
 NORM = BadBuffers(
     ("norm.running_mean", "norm.running_var"), "norm", "BatchNorm1d", "NaN", 3, 4, True, at(12), (), at(11), (at(13),)
@@ -20,10 +28,12 @@ PART = FrozenInTraining(
     "body", "Net", (), 90, 169, 0, 6, "BatchNorm2d", 0.83, 0, True, (), (at(17),), (at(15),), at(12)
 )
 STALE = StaleStatistics("copy", ("norm",), 0.5, True, at(22), at(21))
+OTHER = UntrainedBatches("body.1", "BatchNorm1d", 3, 150, 1.0, 0.75, True, at(31), at(30))
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "nonfinite-buffer": (traced(STEP, seen=[NORM]), [("cause", 11), ("called", 12), ("condition", 13)]),
     "frozen-buffer-changes": (traced(STEP, seen=[FROZEN]), [("cause", 17), ("frozen", 15), ("called", 12)]),
+    "statistics-of-other-data": (traced(STEP, seen=[OTHER]), [("cause", 30), ("called", 31)]),
     "buffers-left-behind": (traced(STEP, seen=[STALE]), [("cause", 21), ("written", 22)]),
 }
 
@@ -83,3 +93,18 @@ def test_a_frozen_part_is_one_finding() -> None:
     )
     (found,) = traced(STEP, seen=[PART, FROZEN]).findings
     assert found.title.startswith("the parameters of 1 layer")
+
+
+@pytest.mark.parametrize("less", [{"turns": 1}, {"apart": 0.2}, {"shifted": 0.2}], ids=str)
+def test_batches_that_train_nothing_and_change_little(less: dict[str, Any]) -> None:
+    assert kinds(traced(STEP, seen=[replace(OTHER, **less)])) == []
+
+
+def test_the_layers_of_other_data_are_one_finding_at_the_worst() -> None:
+    call_only = replace(OTHER, switched=None, layer="body.4", shifted=0.9)
+    found = only(traced(STEP, seen=[OTHER, call_only]))
+    assert [(s.role, s.site.line) for s in found.sites] == [("cause", 31)] and found.evidence["layers"] == 2
+    assert found.title == (
+        "BatchNorm1d body.4 is in training mode in forwards without gradients, and takes over the statistics of their "
+        "data: 90% of the channels have running statistics far from those of the training batches"
+    )
