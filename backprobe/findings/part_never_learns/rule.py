@@ -9,6 +9,7 @@ from ...ops import canonical_names, info, names_of
 from ...records import BackwardCall, Finding, NodeRun, PaddingRowUsed, UnlearnedRows
 from ..relations.end_of_run import feeders
 from ..relations.losses import falls_below_best
+from ..relations.single_values import single_value_norms
 from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -44,11 +45,16 @@ MAX_NODES = 40
 def part_never_learns(trace: Trace) -> list[Finding]:
     """Report rows of a parameter that never get a gradient: used padding rows, outputs that are left out, dead units.
 
-    One finding for all padding rows of a kind, and one for each line that leaves outputs out.
+    One finding for all padding rows of a kind, and one for each line that leaves outputs out. Parameters before a
+    normalisation over single values are left out: it is why they do not learn.
     """
     padding = [_finding(seen) for seen in trace.facts.of(PaddingRowUsed)]
     groups: dict[tuple[object, str], list[tuple[UnlearnedRows, NodeRun]]] = {}
-    for seen in trace.facts.of(UnlearnedRows):
+    rows = [*trace.facts.of(UnlearnedRows)]
+    explained = {name for one in single_value_norms(trace) for name in one.parameters} if rows else set()
+    for seen in rows:
+        if seen.parameter in explained:
+            continue
         run = _cause(trace, seen)
         if run is not None:
             groups.setdefault((run.site, info(run.name).name), []).append((seen, run))

@@ -97,3 +97,20 @@ def test_zeros_that_nothing_after_the_layer_explains() -> None:
     for above in ((), ("TanhBackward0",), ("SliceBackward0", "MmBackward0")):
         assert kinds(traced(after_layer(*above), seen=[ROWS])) == []
     assert kinds(traced(STEP, seen=[replace(ROWS, parameter="other")])) == []
+
+
+def test_units_before_a_normalisation_over_single_values_are_a_consequence() -> None:
+    def step(index: int, weight: float) -> BackwardCall:
+        return call(
+            run("ReluBackward0", 1, op="relu", line=13),
+            run("NativeGroupNormBackward0", 2, 3, 4, op="group_norm", line=12, gave=(1e-5, weight, 0.5)),
+            run("AddmmBackward0", 5, op="linear", line=11, came=(1e-5,), gave=(1e-5,)),
+            leaf("norm.weight", came=weight),
+            leaf("norm.bias", came=0.5),
+            leaf("a.weight", came=1e-5),
+            index=index,
+        )
+
+    seen = replace(ROWS, rows=tuple(range(30)), count=30)
+    assert kinds(traced(*(step(i, 1e-6) for i in range(6)), seen=[seen])) == ["zero-grad"]
+    assert kinds(traced(*(step(i, 0.5) for i in range(6)), seen=[seen])) == ["part-never-learns"]

@@ -1,7 +1,8 @@
-"""Finds gradients that cancel but for rounding, as behind a normalisation over a single value.
+"""Finds gradients of which only rounding is left, as behind a normalisation over a single value.
 
 ``x / x.norm(dim=-1)`` does not depend on ``x`` if the dimension has one element: what goes back through the quotient
-and through the norm adds up to zero, and only rounding errors are left. Torch's own layers return exact zeros.
+and through the norm adds up to zero, and only rounding errors are left.
+Torch's own layers return zeros or rounding errors themselves.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...basics.text import few
-from ...records import BackwardCall, Finding, NodeRun
+from ...records import BackwardCall, Finding, NodeRun, Site
 from ..relations.end_of_run import feeders
+from ..relations.single_values import SingleValueNorm, single_value_norms
 from ..rules import sites_of
 
 if TYPE_CHECKING:
@@ -64,6 +66,12 @@ def rounding(trace: Trace) -> list[Finding]:
         if names:
             findings.append(_finding(one, names, calls[0]))
     return findings
+
+
+def single_values(trace: Trace) -> list[Finding]:
+    """Return findings for normalisations over single values, one for each line and layer."""
+    defined = {parameter.name: parameter.defined for parameter in trace.parameters}
+    return [_single_value_finding(one, defined.get(one.weight)) for one in single_value_norms(trace)]
 
 
 def _key(one: _Cancelled) -> tuple[str, object, str]:
@@ -125,4 +133,25 @@ def _finding(one: _Cancelled, names: list[str], call: BackwardCall) -> Finding:
         advice="Over a single element a quotient by the norm or by the sum is 1 or -1, whatever the element is: "
         "normalise over a dimension that has several, or leave the normalisation out. Adam divides gradients by their "
         "size, so that even rounding errors move the parameters, at random.",
+    )
+
+
+def _single_value_finding(one: SingleValueNorm, defined: Site | None) -> Finding:
+    """Return the finding for a normalisation over single values, whose layer was made at `defined`."""
+    op = one.run.node.op or one.run.name
+    left = f"only rounding errors ({one.left:.0e} of the gradient)" if one.left else "zeros"
+    return Finding(
+        kind="zero-grad",
+        severity="warning",
+        title=f"{op} gives a constant, as it does if it normalises over single values, and passes on {left}: "
+        f"{few(one.parameters)} never learn",
+        confidence="likely",
+        module=one.run.module,
+        node=one.run.name,
+        parameters=one.parameters,
+        step=one.call.step,
+        sites=sites_of(("cut", one.run.site), ("defined", defined), ("failed", one.call.site)),
+        evidence={"op": op, "incoming_norm": one.given, "left": one.left},
+        advice="A value minus its own mean is zero, so only the bias is left: use fewer groups, such as "
+        "GroupNorm(1, channels), normalise over a dimension that has several values, or normalise before the pooling.",
     )

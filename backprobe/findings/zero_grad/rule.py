@@ -18,7 +18,7 @@ from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..relations.module_backward import without_own_backward
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
-from .rounding import rounding
+from .rounding import rounding, single_values
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -63,8 +63,10 @@ def _zero_grads(trace: Trace) -> list[Finding]:
     gates): it counts only after three steps of zeros.
     """
     dead = {p.name for p in trace.parameters if p.requires_grad and p.reached and not p.alive and all(p.shape)}
+    constant = single_values(trace)
+    dead.difference_update(*(found.parameters for found in constant))
     if not dead:
-        return rounding(trace) or _died(trace)
+        return constant or rounding(trace) or _died(trace)
     young = sum(1 for _ in trace.backwards) < 3
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     inside = [one for one in trace.facts.of(Inside) if one.how == "zero"]
@@ -82,7 +84,7 @@ def _zero_grads(trace: Trace) -> list[Finding]:
     _merge_starved(groups)
     _merge_lines(groups)
     # One op may precede another: parameters that the first explains are not reported again.
-    found = []
+    found = constant
     explained: set[str] = set()
     place = {p.name: at for at, p in enumerate(trace.parameters)}
     for run, names, call in sorted(groups.values(), key=lambda g: -len(g[1])):

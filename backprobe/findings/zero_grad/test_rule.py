@@ -241,3 +241,54 @@ def test_gradients_that_are_more_than_rounding() -> None:
     assert kinds(normalised(calls=4)) == []
     first, others = next(iter(normalised().backwards)), [*normalised(left=0.1).backwards][1:]
     assert kinds(traced(first, *others, parameters=reached("a.weight", "b.weight"))) == []
+
+
+# Normalisations over single values
+
+
+def group_normed(index: int, gave: tuple[float, float, float], norm: str = "NativeGroupNormBackward0") -> BackwardCall:
+    """A convolution, and a normalisation that gives its input, weight and bias gradients with the norms `gave`."""
+    return call(
+        run("SumBackward0", 1, op="sum", line=13),
+        run(norm, 2, 3, 4, op="group_norm", line=12, module="norm", gave=gave),
+        run("ConvolutionBackward0", 5, op="conv1d", line=11, module="mix", came=gave[:1], gave=gave[:1]),
+        leaf("norm.weight", came=gave[1]),
+        leaf("norm.bias", came=gave[2]),
+        leaf("mix.weight", came=gave[0]),
+        index=index,
+    )
+
+
+NORMALISED = reached("mix.weight", "norm.weight", "norm.bias")
+
+
+def test_a_normalisation_over_single_values() -> None:
+    trace = traced(*(group_normed(i, (1e-5, 1e-6, 0.5)) for i in range(6)), parameters=NORMALISED)
+    found = only(trace)
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("mix.weight", "norm.weight"))
+    assert found.sites[0].role == "cut" and found.sites[0].site == at(12)
+    assert found.title == (
+        "group_norm gives a constant, as it does if it normalises over single values, and passes on only rounding "
+        "errors (1e-05 of the gradient): mix.weight, norm.weight never learn"
+    )
+
+
+def test_a_weight_of_exact_zeros_behind_it_is_the_same_finding() -> None:
+    parameters = [parameter("mix.weight"), parameter("norm.weight", alive=False), parameter("norm.bias")]
+    trace = traced(*(group_normed(i, (1e-5, 0.0, 0.5)) for i in range(6)), parameters=parameters)
+    assert only(trace).parameters == ("mix.weight", "norm.weight")
+
+
+@pytest.mark.parametrize(
+    "gave",
+    [(1e-5, 0.2, 0.5), (0.9, 1e-6, 0.5), (1e-5, 1e-6, 0.0)],
+    ids=["the weight learns", "the input gets a gradient", "nothing is known of the bias"],
+)
+def test_normalisations_that_only_look_like_it(gave: tuple[float, float, float]) -> None:
+    assert kinds(traced(*(group_normed(i, gave) for i in range(6)), parameters=NORMALISED)) == []
+
+
+def test_one_call_with_another_gradient_is_enough() -> None:
+    calls = [group_normed(i, (1e-5, 1e-6, 0.5)) for i in range(8)]
+    assert kinds(traced(*calls[:4], parameters=NORMALISED)) == []
+    assert kinds(traced(*calls, group_normed(8, (0.3, 0.2, 0.5)), parameters=NORMALISED)) == []
