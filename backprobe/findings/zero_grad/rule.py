@@ -159,7 +159,9 @@ def _died(trace: Trace) -> list[Finding]:
             evidence={**found.evidence, "learned_before": True},
         )
         for run, names, call in groups.values()
-        for found in [_finding(run, sorted(names), call)]
+        for factors in [_zero_factors(trace, run, call, names)]
+        if factors or not _has_zero_factors(run)
+        for found in [_finding(run, sorted(names), call, factors, died=True)]
     ]
 
 
@@ -176,7 +178,40 @@ def _may_die(run: NodeRun) -> bool:
     """Return whether the derivative of the node may become zero for some inputs."""
     operator = _operator_of(run)
     may = operator.has_flat_parts or operator.zero_derivative or operator.casts
-    return may or run.node.op == OWN_FUNCTION
+    return may or run.node.op == OWN_FUNCTION or _has_zero_factors(run)
+
+
+def _has_zero_factors(run: NodeRun) -> bool:
+    """Return whether the node is a product of two matrices that are both zero: each has the other as its gradient.
+
+    A matrix that is zero alone gets a gradient, and passes on none until it has moved. Elementwise products are left
+    out: the square of a penalty is zero where the penalty is met.
+    """
+    operator = info(run.name)
+    if not (operator.adds_terms and operator.amplifies):
+        return False
+    given = [
+        (edge, grad)
+        for k, (edge, grad) in enumerate(zip(run.node.edges, run.grad_inputs, strict=False))
+        if edge is not None and k not in (operator.added_inputs or ())
+    ]
+    return len({edge for edge, _ in given}) > 1 and all(grad is not None and grad.norm == 0 for _, grad in given)
+
+
+def _zero_factors(trace: Trace, run: NodeRun, call: BackwardCall, names: set[str]) -> list[Parameter]:
+    """Return the parameters of `names`, if one of them is a factor of a product whose factors are both zero."""
+    leaves = (_leaf_of(edge[0], call) for edge in run.node.edges if edge is not None)
+    if not _has_zero_factors(run) or not any(leaf in names for leaf in leaves):
+        return []
+    return [parameter for parameter in trace.parameters if parameter.name in names]
+
+
+def _leaf_of(index: int, call: BackwardCall) -> str | None:
+    """Return the parameter of a node, or of a node of which it is a view; ``None`` if there is none."""
+    run = call.nodes[index]
+    while info(run.name).reshapes and run.node.edges and run.node.edges[0] is not None:
+        run = call.nodes[run.node.edges[0][0]]
+    return run.parameter
 
 
 def _operator_of(run: NodeRun) -> OpInfo:
@@ -402,11 +437,13 @@ def _finding(
     call: BackwardCall,
     zeros: Sequence[Parameter] = (),
     undetached: Site | None = None,
+    died: bool = False,
 ) -> Finding:
     """Return the finding for a node that turns gradients into zeros, or around which they cancel.
 
     :param zeros: the parameters, if all of them are zero themselves.
     :param undetached: the line of the straight-through step that lets the gradient go through it.
+    :param died: they learned before.
     """
     op = run.node.op or run.name
     operator, cancels = info(run.name), _cancels(run)
@@ -429,7 +466,9 @@ def _finding(
     return Finding(
         kind="zero-grad",
         severity="warning",
-        title=f"{few(names)} are all zero, and each is a factor of the other's gradient in {op}: they never learn"
+        title=f"both factors of {op} are zero, and each is a factor of the other's gradient: {few(names)} never learn"
+        if zeros and died
+        else f"{few(names)} are all zero, and each is a factor of the other's gradient in {op}: they never learn"
         if zeros
         else f"what goes back through the two sides of a difference in {op} cancels exactly, as it does if they are "
         f"equal: {few(names)} never learn"
@@ -446,7 +485,9 @@ def _finding(
         sites=sites,
         evidence={"op": op, "incoming_norm": came, "always_flat": flat},
         advice=(
-            "Initialise one of the factors with random values; LoRA starts with random A and zero B."
+            "Something has set both factors to zero since: set one of them to random values there, as LoRA does with A."
+            if zeros and died
+            else "Initialise one of the factors with random values; LoRA starts with random A and zero B."
             if zeros
             else "Detach the difference, x + (y - x).detach(): only then does the gradient go to x, around the step "
             "function."

@@ -292,3 +292,47 @@ def test_one_call_with_another_gradient_is_enough() -> None:
     calls = [group_normed(i, (1e-5, 1e-6, 0.5)) for i in range(8)]
     assert kinds(traced(*calls[:4], parameters=NORMALISED)) == []
     assert kinds(traced(*calls, group_normed(8, (0.3, 0.2, 0.5)), parameters=NORMALISED)) == []
+
+
+# Two factors that are set to zero
+
+
+def adapted(step: int, up: float, through: float, name: str = "MmBackward0") -> BackwardCall:
+    """A layer whose adapter gives its second factor and the product before it gradients with these norms."""
+    return call(
+        run("AddBackward0", 1, 5, op="add", line=13),
+        run(name, 2, 3, op="linear", line=12, module="layer", gave=(through, up)),
+        run("MmBackward0", 4, op="linear", line=12, module="layer", came=(through,), gave=(through,)),
+        leaf("layer.up", came=up),
+        leaf("layer.down", came=through),
+        leaf("skip.weight"),
+        index=step,
+        step=step,
+    )
+
+
+ADAPTED = [*reached("layer.up", "layer.down", defined=at(5)), *reached("skip.weight")]
+
+
+def test_two_factors_that_are_set_to_zero() -> None:
+    calls = [adapted(i, *((0.5, 0.5) if i < 8 else (0.0, 0.0))) for i in range(16)]
+    found = only(traced(*calls, parameters=ADAPTED))
+    assert (found.kind, found.confidence, found.step) == ("zero-grad", "likely", 8)
+    assert found.parameters == ("layer.down", "layer.up")
+    assert roles(found) == [("cut", 12), ("defined", 5), ("failed", 90)]
+    assert found.title == (
+        "both factors of linear are zero, and each is a factor of the other's gradient: layer.down, layer.up never "
+        "learn, though they did before"
+    )
+
+
+def test_adapters_that_go_on_after_a_restart() -> None:
+    """Only the second factor is zero: it gets a gradient, and moves."""
+    restarted = [adapted(i, 0.5, 0.5 if i < 8 else 0.0) for i in range(10)]
+    assert kinds(traced(*restarted, *(adapted(i, 0.5, 0.5) for i in range(10, 16)), parameters=ADAPTED)) == []
+    assert kinds(traced(*restarted, *(adapted(i, 0.5, 0.0) for i in range(10, 16)), parameters=ADAPTED)) == []
+
+
+def test_a_square_that_reached_zero_is_no_death() -> None:
+    calls = [adapted(i, *((0.5, 0.5) if i < 8 else (0.0, 0.0)), name="MulBackward0") for i in range(16)]
+    assert kinds(traced(*calls, parameters=ADAPTED)) == []
