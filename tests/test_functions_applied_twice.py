@@ -1,4 +1,4 @@
-"""Tests of ``--check functions`` on functions that keep state outside ``ctx``, applied twice before a backward."""
+"""Tests of functions that keep state outside ``ctx``, applied twice before a backward."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import nn
 
 KEPT = []
 LAST = None
+CACHE = {{}}
+BUFFER = torch.zeros(8, 4)
 
 class Square(torch.autograd.Function):
     @staticmethod
@@ -44,6 +46,16 @@ STATES = {
     "instance": ("layer.saved = (layer, x.detach())\n        ctx.layer = layer", "ctx.layer.saved[1]"),
     "global": ("global LAST\n        LAST = x.detach()", "LAST"),
     "stack": ("KEPT.append(x.detach())", "KEPT.pop()"),
+    "dictionary": ('CACHE["x"] = x.detach()', 'CACHE["x"]'),
+    "class_of_ctx": ("type(ctx).x = x.detach()", "ctx.x"),
+    "setattr": ('setattr(Square, "x", x.detach())', 'getattr(Square, "x")'),
+    "buffer": ("BUFFER.copy_(x)\n        ctx.x = BUFFER", "ctx.x"),
+    "counter": ("Square.x = getattr(Square, 'x', 0) + 1\n        ctx.save_for_backward(x)", "ctx.saved_tensors[0]"),
+    "statistic": ("CACHE['x'] = x.mean(); ctx.save_for_backward(x)", "ctx.saved_tensors[0] + 0 * CACHE['x']"),
+    "cache_by_shape": (
+        "CACHE[x.shape] = x * 0 + 1; ctx.save_for_backward(x)",
+        "ctx.saved_tensors[0] * CACHE[grad.shape]",
+    ),
     "context": ("ctx.save_for_backward(x)", "ctx.saved_tensors[0]"),
 }
 LOSSES = {
@@ -51,30 +63,49 @@ LOSSES = {
     "two_layers": "loss = (a(x) + b(x)).mean()",
     "chain": "loss = b(a(x)).mean()",
     "once": "loss = a(x).mean()",
+    "without_gradients": """
+    loss = a(x).mean()
+    with torch.no_grad():
+        a(x + 1)""",
+    "evaluated_before": """
+    with torch.no_grad():
+        a(x + 1)
+    loss = a(x).mean()""",
+    "late": "loss = a(x).mean() + (b(x).mean() if step > 14 else 0)",
     "in_turn": "(a(x).mean() * 0.5).backward(); loss = b(x).mean()",
 }
+SHARED = ("class", "global", "dictionary", "class_of_ctx", "setattr", "buffer")
 WRONG = {
-    *((state, loss) for state in ("class", "global") for loss in ("twice", "two_layers", "chain")),
-    ("instance", "twice"),
+    *((state, loss) for state in SHARED for loss in ("twice", "two_layers", "chain", "without_gradients", "late")),
+    *(("instance", loss) for loss in ("twice", "without_gradients")),
+    ("stack", "without_gradients"),
 }
+#: States that are tried with every loss, and with ``--check functions``; the others with two losses and without it.
+CLOSELY = ("class", "instance", "stack")
+CASES = [
+    (state, loss, check)
+    for state in STATES
+    for loss in LOSSES
+    for check in ("", "_checked")
+    if state in CLOSELY or (loss in ("twice", "late") and not check)
+]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Name -> exit code, findings, and the report."""
     folder, scripts = tmp_path_factory.mktemp("twice"), {}
-    for state, (keep, kept) in STATES.items():
-        for name, loss in LOSSES.items():
-            path = folder / f"{state}_{name}.py"
-            path.write_text(SCRIPT.format(keep=keep, kept=kept, loss=loss))
-            scripts[path.stem] = str(path), ["--check", "functions"]
+    for state, loss, check in CASES:
+        keep, kept = STATES[state]
+        path = folder / f"{state}_{loss}{check}.py"
+        path.write_text(SCRIPT.format(keep=keep, kept=kept, loss=LOSSES[loss]))
+        scripts[path.stem] = str(path), ["--check", "functions"] if check else []
     return found_in(folder, scripts)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("state", STATES)
-def test_state_outside_of_ctx_is_wrong_if_the_script_applies_it_twice(state: str, loss: str, runs) -> None:
-    _, found, report = runs(f"{state}_{loss}")
+@pytest.mark.parametrize(("state", "loss", "check"), CASES)
+def test_state_outside_of_ctx_is_wrong_if_the_script_applies_it_twice(state: str, loss: str, check: str, runs) -> None:
+    _, found, report = runs(f"{state}_{loss}{check}")
     assert "internal error" not in report
     found = [one for one in found if one["kind"] != "none-grad"]  # of the layer that is left out
     assert [one["kind"] for one in found] == (["wrong-backward"] if (state, loss) in WRONG else []), report

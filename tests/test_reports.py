@@ -60,7 +60,8 @@ def runs(request, tmp_path_factory):
     """Name -> exit code, findings, and the report."""
     scripts = {}
     for name in sorted(selected_names(request, "test_a_report_is_explained_by_the_first_finding")):
-        topic = CHECKS.get(REPORTS[name].expect["kind"])
+        expect = REPORTS[name].expect
+        topic = expect.get("check", CHECKS.get(expect["kind"]))
         scripts[name] = (str(REPORTS[name].path), ["--check", topic] if topic else [])
     return found_in(tmp_path_factory.mktemp("reports"), scripts)
 

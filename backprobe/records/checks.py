@@ -19,6 +19,7 @@ class FunctionChecked:
     :ivar again: if it is wrong only together with a second call before the backward: the line of that call. The values
         are those of an element of the gradient, with the second call and without it.
     :ivar state: the line of its forward that keeps a value outside ``ctx``.
+    :ivar step: the step in which the script applied it twice, if it was seen without ``--check functions``.
     """
 
     name: str
@@ -32,6 +33,7 @@ class FunctionChecked:
     why: str
     again: Site | None = None
     state: Site | None = None
+    step: int | None = None
 
 
 @record

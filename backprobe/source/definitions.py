@@ -7,16 +7,13 @@ import inspect
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..records import Site
 from .candidates import Candidate, Reason, best
 from .frames import Frames
 from .index import FUNCTIONS, Scope, SourceIndex, index_of, indexes, last_name
 from .writes import Write
-
-if TYPE_CHECKING:
-    import torch
 
 #: A class, and the name of its instance in the parent module.
 Owner = tuple[type, str]
@@ -130,12 +127,12 @@ def _methods(cls: type) -> Iterator[tuple[SourceIndex, Scope]]:
             continue
         for value in base.__dict__.values():
             method = getattr(value, "fget", None) or getattr(value, "__func__", value)
-            found = _read(method) if inspect.isfunction(method) else None
+            found = scope_of(method) if inspect.isfunction(method) else None
             if found is not None:
                 yield found
 
 
-def _read(function: Any) -> tuple[SourceIndex, Scope] | None:
+def scope_of(function: Any) -> tuple[SourceIndex, Scope] | None:
     """Return the source of a function, its decorators removed, or of code; ``None`` if there is none."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", function)
@@ -269,7 +266,7 @@ def backward_code(function: object) -> CodeType | None:
 
 def ignores_gradients(code: CodeType) -> bool:
     """Return whether the code of a custom function's backward never reads the gradients that it is given."""
-    read = _read(code)
+    read = scope_of(code)
     if read is None:
         return False
     index, scope = read
@@ -295,32 +292,11 @@ def returns_at(function: object) -> Site | None:
     code = backward_code(function)
     if code is None:
         return None
-    read = _read(code)
+    read = scope_of(code)
     if read is None:
         return Site(code.co_filename, code.co_firstlineno, code.co_name)
     index, scope = read
     return index.site(next(iter(index.exits(scope)), scope.node))
-
-
-def state_written(function: type[torch.autograd.Function]) -> Site | None:
-    """Return the first line of a custom function's forward that keeps a value outside of its ``ctx``.
-
-    It assigns to an attribute or an element of another object, or to a global variable, or adds to a container.
-    """
-    read = _read(function.forward)
-    if read is None:
-        return None
-    index, scope = read
-    context = next(iter(scope.parameters), "")
-    for write in index.writes_in(scope.node):
-        root = _root(write.target)
-        if not isinstance(root, ast.Name) or write.how not in ("assign", "augment", "add", "setattr"):
-            continue
-        own = index.holder(root) is scope
-        if root.id == context or (own and (root is write.target or root.id not in scope.parameters)):
-            continue
-        return index.site(write.node)
-    return None
 
 
 def exits_of(code: CodeType, only_subtracting: bool = False) -> list[Site]:
@@ -328,7 +304,7 @@ def exits_of(code: CodeType, only_subtracting: bool = False) -> list[Site]:
 
     :param only_subtracting: if some return a difference or a negated value, the others are left out.
     """
-    read = _read(code)
+    read = scope_of(code)
     if read is None:
         return []
     index, scope = read
@@ -346,7 +322,7 @@ def result_of(function: object) -> Site | None:
     :param function: the function, or its code. A function that is not written in Python has no lines.
     """
     code = getattr(getattr(function, "__func__", function), "__code__", function)
-    read = _read(function)
+    read = scope_of(function)
     if read is None:
         return Site(code.co_filename, code.co_firstlineno, code.co_name) if inspect.iscode(code) else None
     index, scope = read
@@ -378,7 +354,7 @@ def zeroes(function: Any) -> Site | None:
         function = function.func
     if not hasattr(getattr(function, "__func__", function), "__code__"):
         function = inspect.getattr_static(type(function), "__call__", function)
-    read = _read(function)
+    read = scope_of(function)
     if read is None:
         return result_of(function)
     index, scope = read
@@ -398,7 +374,7 @@ def zeroes(function: Any) -> Site | None:
 
 def written_in_loop(function: object) -> Site | None:
     """Return the last line of `function` that writes in place to a loop variable: ``for p in ...: p.add_(...)``."""
-    read = _read(function)
+    read = scope_of(function)
     if read is None:
         return None
     index, scope = read

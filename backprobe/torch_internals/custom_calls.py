@@ -91,6 +91,21 @@ class CustomCalls:
         found = positional(frame.f_code, local)
         return found[_context_in(found) + 1 :]
 
+    def function_of(self, frame: FrameType, innermost: FrameType) -> tuple[Any, Any]:
+        """Return the custom function that runs in the frame `innermost`, and its ``ctx``; each is ``None`` if unknown.
+
+        :param innermost: the frame that ``innermost`` found from `frame`. The ``ctx`` is searched for between the two.
+        """
+        found: FrameType | None = frame
+        while found is not None:
+            values: list[Any] = positional(found.f_code, self._variables(found))
+            at = _context_in(values)
+            if at >= 0:
+                return values[at]._forward_cls, values[at]
+            found = found.f_back if found is not innermost else None
+        is_apply = innermost.f_code is code_objects.FUNCTION_APPLY
+        return (self._variables(innermost).get("cls") if is_apply else None), None
+
     def _find_frame(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame at or above `frame` that runs a custom function's ``forward``; ``None`` without
         one.

@@ -1,1 +1,1 @@
-"""Rules for ``--check functions``: custom functions against finite differences."""
+"""Rules for custom functions: against finite differences, and with state that a second call overwrites."""

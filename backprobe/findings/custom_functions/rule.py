@@ -1,4 +1,4 @@
-"""Rules for ``--check functions``: custom functions against finite differences."""
+"""Rules for custom functions: against finite differences, and with state that a second call overwrites."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ def wrong_functions(trace: Trace) -> list[Finding]:
     """Report custom autograd functions whose backward disagrees with finite differences, as ``--check functions``
     measured.
     """
-    return [_function(seen) for seen in trace.facts.of(FunctionChecked)]
+    return [_function(seen) for seen in trace.facts.of(FunctionChecked) if seen.again is None]
+
+
+@rule(also=("wrong-backward",))
+def overwritten_state(trace: Trace) -> list[Finding]:
+    """Report custom functions that keep state outside ``ctx``, where a second call overwrites it before a backward."""
+    return [_of_two_calls(seen) for seen in trace.facts.of(FunctionChecked) if seen.again is not None]
 
 
 def _function(seen: FunctionChecked) -> Finding:
@@ -43,8 +49,6 @@ def _function(seen: FunctionChecked) -> Finding:
 
     Only information if it seems intended, as for a straight-through estimator; an error otherwise.
     """
-    if seen.again is not None:
-        return _of_two_calls(seen)
     meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))
     why = f": {seen.why}" if seen.why else ""
     told = "is wrong" if "contiguous" in why else "disagrees with finite differences"
@@ -72,7 +76,8 @@ def _function(seen: FunctionChecked) -> Finding:
 
 def _of_two_calls(seen: FunctionChecked) -> Finding:
     """Return the finding for a function that is right alone, and wrong if it is applied again before its backward."""
-    sites = [("applied", seen.applied), ("applied", seen.again), ("cause", seen.state), ("backward", seen.backward)]
+    again = seen.again if seen.again != seen.applied else None
+    sites = [("applied", seen.applied), ("applied", again), ("cause", seen.state), ("backward", seen.backward)]
     return Finding(
         kind="wrong-backward",
         severity="error",
@@ -82,6 +87,7 @@ def _of_two_calls(seen: FunctionChecked) -> Finding:
         module=seen.module,
         node=f"{seen.name}Backward",
         tensor=f"input {seen.input}",
+        step=seen.step,
         sites=sites_of(*sites),
         evidence={
             "function": seen.name,

@@ -47,3 +47,14 @@ def test_two_calls_before_a_backward() -> None:
         ("backward", at(40)),
     ]
     assert (found.kind, found.confidence) == ("wrong-backward", "certain") and "applied twice" in found.title
+
+
+def test_two_calls_are_reported_without_a_check() -> None:
+    pair = dataclasses.replace(CHECKED, why="overwritten", again=at(11), state=at(35), step=150)
+    found = only(traced(STEP, seen=[pair]))
+    assert [one.role for one in found.sites] == ["applied", "cause", "backward"]  # one line applies it twice
+    assert (found.kind, found.step) == ("wrong-backward", 150)
+
+
+def test_finite_differences_need_the_check() -> None:
+    assert not traced(STEP, seen=[CHECKED]).findings

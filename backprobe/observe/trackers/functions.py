@@ -3,14 +3,14 @@
 The inputs are those that the script passed, in double precision if the function supports it. A directional derivative
 of v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, is compared with u . backward(v).
 The gradient for v is also compared with that for v in other memory layouts. If the script applies a function twice
-before a backward, the gradient of the first call is also compared with its gradient alone: a function that keeps its
-state outside ``ctx`` gives another one. A profile function, which is set only for
-this check, captures the inputs while the script runs.
+before a backward, the two calls are checked together, too: Note [State outside of ctx]. A profile function, which is
+set only for this check, captures the inputs while the script runs.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -19,15 +19,15 @@ from typing import Any
 import torch
 
 from ...records import FunctionChecked, Unseen
-from ...source.definitions import returns_at, state_written
+from ...source.definitions import returns_at
 from ...source.frames import CodeLocation, variables
-from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects, private
 from ...torch_internals.custom_calls import positional
 from ..schedule.settings import Settings
 from ..statistics.numbers import is_measurable
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+from .applied_functions import TOLERANCE, FunctionSample, check_pair, copy_call, prepare_call, run_call
 
 #: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
 FIRST_CALLS, TRIED_DIRECTIONS = 2, 3
@@ -35,19 +35,15 @@ FIRST_CALLS, TRIED_DIRECTIONS = 2, 3
 MAX_PAIRS = 4
 #: Factor by which a later call must exceed the largest absolute value so far for its inputs to replace kept ones.
 RANGE_GROWTH = 1.25
-#: Relative error above which two derivatives are reported as different, by precision.
-TOLERANCE = {torch.float64: 1e-4, torch.float32: 3e-2}
 
 
 @dataclass
-class _Sample:
-    """A stored call of a custom function, with copies of its inputs."""
+class _LatestCall:
+    """The latest call of a function: the number of backward calls before it, its node, and its copy."""
 
-    function: Any
-    args: list[object]
-    needs: list[bool]
-    spot: CodeLocation | None
-    where: ModuleCallRef | None
+    backward_count: int
+    node: weakref.ref[Any]
+    sample: FunctionSample
 
 
 class _KeptCalls:
@@ -60,11 +56,11 @@ class _KeptCalls:
     def __init__(self) -> None:
         """Start without calls."""
         self.calls, self.reach = 0, 0.0
-        self._first_calls: list[_Sample] = []
-        self._call_with_largest_input: _Sample | None = None
-        self._last_kept_call: _Sample | None = None
+        self._first_calls: list[FunctionSample] = []
+        self._call_with_largest_input: FunctionSample | None = None
+        self._last_kept_call: FunctionSample | None = None
 
-    def offer(self, args: list[object], sample: Callable[[], _Sample]) -> None:
+    def offer(self, args: list[object], sample: Callable[[], FunctionSample]) -> None:
         """Count a call with the inputs `args`, and keep what `sample` returns if it is one of the calls to keep."""
         self.calls += 1
         reach = _largest_magnitude(args)
@@ -77,7 +73,7 @@ class _KeptCalls:
             self._last_kept_call = sample()
 
     @property
-    def all(self) -> list[_Sample]:
+    def all(self) -> list[FunctionSample]:
         """The kept calls, the first ones first."""
         return [
             *self._first_calls,
@@ -115,9 +111,9 @@ class CustomFunctionCheck(Tracker):
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._samples: dict[tuple[object, Any], _KeptCalls] = {}
         #: By function: the pairs of places at which it was applied twice before a backward, each with both calls; and
-        #: its latest call with the number of backward calls before it.
-        self._pairs_without_backward: dict[Any, dict[object, tuple[_Sample, _Sample]]] = {}
-        self._latest_calls: dict[object, tuple[int, _Sample]] = {}
+        #: its latest call.
+        self._pairs_without_backward: dict[Any, dict[object, tuple[FunctionSample, FunctionSample]]] = {}
+        self._latest_calls: dict[object, _LatestCall] = {}
         self._backward_count = 0
         self._is_profiling = False
         self._skipped: list[str] = []
@@ -166,28 +162,34 @@ class CustomFunctionCheck(Tracker):
                 return
             known = self._samples[function, spot] = _KeptCalls()
 
-        def sample() -> _Sample:
+        def sample() -> FunctionSample:
             """Return a copy of the call: its inputs, cloned, its line and the running module call."""
-            with torch.no_grad():
-                kept = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
             stack = self._modules.stack
-            return _Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None)
+            where = stack[-1] if stack else None
+            return copy_call(FunctionSample(function, args, list(ctx.needs_input_grad), spot, where))
 
         try:
             known.offer(args, sample)
-            self._keep_pair(function, spot, sample)
+            self._keep_pair(ctx, spot, sample)
         except Exception as error:  # it would propagate into the script
             self._context.events.fault(self, error)
 
-    def _keep_pair(self, function: object, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
-        """Keep a call, and the previous one of the function, if no backward call was made between the two."""
+    def _keep_pair(self, ctx: Any, spot: CodeLocation | None, sample: Callable[[], FunctionSample]) -> None:
+        """Keep a call, and the previous one of the function, if no backward call was made between the two.
+
+        The node of the previous call must be alive: without it, as with gradient mode off, no backward can follow.
+        """
+        function = ctx._forward_cls
         before, pairs = self._latest_calls.get(function), self._pairs_without_backward.setdefault(function, {})
-        if len(pairs) >= MAX_PAIRS or (before is not None and (before[1].spot, spot) in pairs):
+        if len(pairs) >= MAX_PAIRS:
             return
-        now = sample()
-        if before is not None and before[0] == self._backward_count:
-            pairs[before[1].spot, spot] = before[1], now
-        self._latest_calls[function] = self._backward_count, now
+        now = None
+        if before is not None and before.backward_count == self._backward_count and before.node() is not None:
+            if (before.sample.spot, spot) in pairs:
+                return
+            now = sample()
+            pairs[before.sample.spot, spot] = before.sample, now
+        self._latest_calls[function] = _LatestCall(self._backward_count, weakref.ref(ctx), now or sample())
 
     def ended(self) -> None:
         """At the end of the run: check the gradients of the collected calls of custom functions, and record wrong
@@ -206,34 +208,10 @@ class CustomFunctionCheck(Tracker):
             for first, second in pairs.values():
                 if function.__name__ in wrong:
                     break
-                with torch.random.fork_rng(devices=[]), torch.enable_grad():
-                    self._found += self._check_pair(first, second)
+                self._found += check_pair(first, second, self._context)
                 wrong |= {one.name for one in self._found}
         self._pairs_without_backward.clear()
         self._latest_calls.clear()
-
-    def _check_pair(self, first: _Sample, second: _Sample) -> list[FunctionChecked]:
-        """Return a record if a call gives another gradient when the function is applied again before its backward."""
-        for dtype in (torch.float64, torch.float32):
-            try:
-                wrong = _compare_pair(first, second, dtype)
-            except Exception:  # it rejects doubles, or these inputs a second time; reported by the check of one call
-                continue
-            if wrong is None:
-                return []
-            function = first.function
-            return [
-                FunctionChecked(
-                    function.__name__,
-                    self._modules.place_of(first.where),
-                    self._frames.site(first.spot),
-                    returns_at(function),
-                    *("gradient", *wrong, "what the forward kept is overwritten when it is applied again"),
-                    again=self._frames.site(second.spot),
-                    state=state_written(function),
-                )
-            ]
-        return []
 
     def records(self) -> tuple[FunctionChecked, ...]:
         """Return a record of each custom function whose backward is wrong."""
@@ -243,7 +221,7 @@ class CustomFunctionCheck(Tracker):
         """Return the functions that could not be checked, and why."""
         return [Unseen("custom function", 1, f"not checked: {reason}") for reason in self._skipped]
 
-    def _check(self, sample: _Sample, second_order: bool) -> FunctionChecked | None:
+    def _check(self, sample: FunctionSample, second_order: bool) -> FunctionChecked | None:
         """Compare the backward of a kept call with finite differences, in float64 or else in float32.
 
         :param second_order: check the second derivative, too.
@@ -273,32 +251,8 @@ class CustomFunctionCheck(Tracker):
         return None
 
 
-def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]:
-    """Return a call's arguments with float tensors in `dtype`, and the positions of those that need a gradient."""
-    args: list[Any] = []
-    inputs = []
-    for i, a in enumerate(sample.args):
-        if isinstance(a, torch.Tensor) and a.is_floating_point():
-            a = a.to(dtype) if a.dtype != dtype else a.clone()
-            if i < len(sample.needs) and sample.needs[i]:
-                inputs.append(i)
-        args.append(a)
-    return args, inputs
-
-
-def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[torch.Tensor]]:
-    """Call the function of `sample` on `args`, with fresh leaves at the positions `inputs`.
-
-    :returns: the leaves, and the floating-point outputs that require grad.
-    """
-    fresh = [a.detach().clone().requires_grad_() if i in inputs else a for i, a in enumerate(args)]
-    out = sample.function.apply(*[f * 1 if i in inputs else f for i, f in enumerate(fresh)])
-    outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
-    return [fresh[i] for i in inputs], [o for o in outs if o.is_floating_point() and o.requires_grad]
-
-
 def _compare_derivatives(
-    sample: _Sample, dtype: torch.dtype, second: bool = False
+    sample: FunctionSample, dtype: torch.dtype, second: bool = False
 ) -> tuple[str, int, float, float, str] | None:
     """Compare a call's backward, or its second derivative, with central differences in random directions.
 
@@ -311,11 +265,11 @@ def _compare_derivatives(
         """Return normal random numbers of the shape, dtype and device of `like`, from a generator of our own."""
         return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype).to(like.device)
 
-    args, inputs = _prepare(sample, dtype)
+    args, inputs = prepare_call(sample, dtype)
     if not inputs:
         return None
-    leaves, outs = _run(sample, args, inputs)
-    again = _run(sample, args, inputs)[1]
+    leaves, outs = run_call(sample, args, inputs)
+    again = run_call(sample, args, inputs)[1]
     if not outs or any(not torch.equal(a, b) for a, b in zip(outs, again, strict=True)):
         return None  # random: two calls cannot be compared
     v = [random(o) for o in outs]
@@ -325,7 +279,7 @@ def _compare_derivatives(
         """Return the number to differentiate, at the arguments `moved`: v . f, or with `second` the gradient's weighted
         sum.
         """
-        xs, ys = _run(sample, moved, inputs)
+        xs, ys = run_call(sample, moved, inputs)
         if not second:
             return sum((w * y.detach()).sum() for w, y in zip(v, ys, strict=True))
         gs = torch.autograd.grad(ys, xs, v, allow_unused=True)
@@ -359,43 +313,8 @@ def _compare_derivatives(
     return None if second else _compare_layouts(sample, args, inputs, v, dtype)
 
 
-def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[int, float, float] | None:
-    """Compare the gradient of `first` alone with its gradient if `second` is applied before the backward.
-
-    :returns: the index of the input whose gradient differs most visibly, the changed element, and its value without the
-        second call; ``None`` if no gradient changes.
-    """
-    args, inputs = _prepare(first, dtype)
-    others, other_inputs = _prepare(second, dtype)
-    if not inputs:
-        return None
-
-    def gradients(both: bool) -> tuple[list[torch.Tensor], Any]:
-        """Return the outputs of the first call, and its gradients; `both`: the second call is applied before the
-        backward.
-        """
-        leaves, outs = _run(first, args, inputs)
-        more = _run(second, others, other_inputs) if both else ([], [])
-        given = [torch.ones_like(o) for o in (*outs, *more[1])]
-        found = torch.autograd.grad([*outs, *more[1]], [*leaves, *more[0]], given, allow_unused=True)
-        return [o.detach() for o in outs], found[: len(leaves)]
-
-    runs = [gradients(both=False), gradients(both=True), gradients(both=False)]
-    for outs, _ in runs[1:]:
-        if not outs or not all(map(torch.equal, outs, runs[0][0])):
-            return None  # the result itself changes from call to call
-    for i, alone, joint, again in zip(inputs, *(found for _, found in runs), strict=True):
-        if alone is None or joint is None or not torch.equal(alone, again):
-            continue
-        apart = (alone - joint).abs()
-        if bool((apart > TOLERANCE[dtype] * alone.abs().max().clamp(min=1e-8)).any()):
-            at = int(apart.argmax())
-            return i, float(joint.flatten()[at]), float(alone.flatten()[at])
-    return None
-
-
 def _compare_layouts(
-    sample: _Sample, args: list[object], inputs: list[int], v: list[object], dtype: torch.dtype
+    sample: FunctionSample, args: list[object], inputs: list[int], v: list[object], dtype: torch.dtype
 ) -> tuple[str, int, float, float, str] | None:
     """Return a mismatch if the backward gives another gradient for the same values in another memory layout.
 
@@ -404,7 +323,7 @@ def _compare_layouts(
 
     def gradients(given: list[object]) -> Any:
         """Return the gradients of the inputs for the output gradients `given`."""
-        leaves, outs = _run(sample, args, inputs)
+        leaves, outs = run_call(sample, args, inputs)
         return torch.autograd.grad(outs, leaves, given, allow_unused=True)
 
     for how, lay in _LAYOUTS.items():
@@ -443,7 +362,7 @@ _LAYOUTS = {
 
 
 def _describe_error(
-    sample: _Sample,
+    sample: FunctionSample,
     args: list[object],
     inputs: list[int],
     at: int,
@@ -455,9 +374,9 @@ def _describe_error(
     :param at: the position among `inputs` of the input with the wrong gradient.
     :param v: the gradients of the outputs; `pairs`: analytic and numeric derivative in each direction.
     """
-    leaves, outs = _run(sample, args, inputs)
+    leaves, outs = run_call(sample, args, inputs)
     once = torch.autograd.grad(outs, leaves, v, allow_unused=True)[at]
-    leaves, outs = _run(sample, args, inputs)
+    leaves, outs = run_call(sample, args, inputs)
     twice = torch.autograd.grad(outs, leaves, [2 * x for x in v], allow_unused=True)[at]
     if once is None:
         return "it returns None for an input that the result depends on"
