@@ -311,6 +311,27 @@ class BlankTargets:
 
 @record
 @dataclass(frozen=True, slots=True)
+class InvertedMask:
+    """A mask that hides all tokens of sequences, and leaves their padding visible.
+
+    :ivar op: the operation that uses it; ``made``: the line that made the mask, if it is known; ``used`` that of the
+        operation.
+    :ivar padding: the id of the padding. ``rows``: sequences with padding that were compared, in ``steps`` steps.
+    :ivar step: the first step in which it was seen.
+    """
+
+    op: str
+    module: str | None
+    made: Site | None
+    used: Site | None
+    padding: int
+    rows: int
+    steps: int
+    step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class UnlearnedRows:
     """Rows of a layer's weight whose gradient was zero at each of the last looks, while other rows had one.
 

@@ -43,6 +43,7 @@ ROLE_MEANINGS = MappingProxyType(
         "region": "where a checkpoint, or a compiled region, was called",
         "changed": "what changed between the forward and its recomputation, or where ranks began to differ",
         "evaluated": "where the model was put in evaluation mode",
+        "masked": "where an operation uses a mask",
         "shifted": "where targets were shifted",
         "op": "the same operation on the other side",
         "raised": "where a rank raised the error that ended it",

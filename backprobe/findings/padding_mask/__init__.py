@@ -1,0 +1,1 @@
+"""Rule for masks that hide the tokens of sequences and leave their padding visible."""
