@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import LoadedRate, NegativeRate, ZeroRate
+from backprobe.records import LoadedRate, LossGrowth, NegativeRate, RaisedRate, ZeroRate
 
 
 def trained(
@@ -141,3 +141,51 @@ def test_a_rate_that_a_schedule_takes_below_zero(maximize: bool) -> None:
     (one,) = found
     assert (one.step, one.steps, one.groups, one.of, one.scheduler) == (21, 9, 1, 1, "LambdaLR")
     assert one.lowest == pytest.approx(-0.45e-3) and one.given is not None and "1 - step / 20" in one.given.text
+
+
+def diverging(
+    schedule: Callable[[torch.optim.Optimizer], Any] | None, settings: Settings, rate: float = 0.05, steps: int = 250
+) -> tuple[tuple[RaisedRate, ...], tuple[LossGrowth, ...]]:
+    """Return the records of a linear regression, whose loss grows if the rate is above about 1."""
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, settings)
+    session.start()
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    made = schedule(optimizer) if schedule is not None else None
+    for _ in range(steps):
+        if made is None:
+            optimizer.param_groups[0]["lr"] *= 1.02
+        x = torch.randn(64, 8)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), x[:, :1] + 0.1 * torch.randn(64, 1)).backward()
+        optimizer.step()
+        if made is not None:
+            made.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    facts = collector.trace(session).facts
+    return facts.of(RaisedRate), facts.of(LossGrowth)
+
+
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=0.05)])
+@pytest.mark.parametrize("by_schedule", [True, False])
+def test_a_rate_that_is_raised_until_the_loss_overflows(settings: Settings, by_schedule: bool) -> None:
+    def schedule(optimizer: torch.optim.Optimizer) -> Any:
+        return lr_scheduler.ExponentialLR(optimizer, gamma=1.02)
+
+    (raised,), (grown,) = diverging(schedule if by_schedule else None, settings)
+    assert raised.base == pytest.approx(0.05, rel=0.03) and raised.rates[-1][1] > 1.0
+    assert [step for step, _ in raised.rates] == sorted(step for step, _ in raised.rates)
+    assert (raised.assigned is not None) is not by_schedule
+    assert grown.until - grown.since >= 10 and grown.last > 1e30
+    assert list(grown.medians) == sorted(grown.medians)
+
+
+def test_a_warm_up_raises_no_rate_and_a_loss_that_falls_does_not_grow() -> None:
+    settings = Settings(budget=None)
+    warm_up = diverging(lambda optimizer: lr_scheduler.LinearLR(optimizer, 0.01, total_iters=20), settings, steps=50)
+    assert warm_up == ((), ())
+    one_cycle = diverging(lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=50), settings, steps=50)
+    assert [one.base for one in one_cycle[0]] == [pytest.approx(0.05)] and one_cycle[1] == ()

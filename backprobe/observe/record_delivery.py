@@ -18,6 +18,7 @@ from .events import Events
 from .schedule.brief_steps import pass_brief
 from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
 from .schedule.steps import OnAccelerator
+from .statistics.loss_growth import LossHistory
 from .statistics.losses import Losses
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class RecordDelivery:
     def __init__(self, sink: Sink, session: Session, events: Events, later: Later, losses: Losses | None) -> None:
         """Take the sink that gets the records, and the helpers; there are no records yet."""
         self._sink, self._session, self._events, self._later, self._losses = sink, session, events, later, losses
+        self.loss_history = LossHistory()
         self._undelivered: deque[Step] = deque()
         #: Step -> how many numbers of it are not known yet.
         self._missing_numbers: dict[int, int] = {}
@@ -94,6 +96,7 @@ class RecordDelivery:
         """Pass on the held steps, in order, up to the first that still lacks numbers."""
         while self._undelivered and self._undelivered[0].index not in self._missing_numbers:
             step = self._undelivered.popleft()
+            self.loss_history.add_step(step)
             if self._losses is not None:
                 self._losses.add(step)
             self._sink.step(step, self._session)
@@ -127,6 +130,7 @@ class RecordDelivery:
                     self.expect_numbers(step, *away.get(step.index, ([], [])))
                     self.step_ended(step)
                 return
+            self.loss_history.add_brief(steps)
             if self._losses is not None:
                 for step in steps:
                     self._losses.add(step)

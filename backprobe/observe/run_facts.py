@@ -13,6 +13,7 @@ from .events import Events
 from .forward.observers import ForwardObservers
 from .schedule.settings import Settings
 from .schedule.step_schedule import StepSchedule
+from .statistics.loss_growth import LossHistory
 from .tracker import Tracker
 
 
@@ -26,6 +27,7 @@ class RunFacts:
         schedule: StepSchedule,
         calls: BackwardCalls,
         events: Events,
+        losses: LossHistory,
     ) -> None:
         """Gather facts from the parts of a session; trackers are added by ``attach``."""
         self._settings, self._budget, self._steps = settings, schedule.policy.budget, schedule.steps
@@ -33,7 +35,7 @@ class RunFacts:
         #: The parts that may have the methods ``records`` and ``unseen``.
         self._parts: list[object] = [
             *(forward.regions, forward.detach_points, schedule.steps.optimizers, calls.layouts),
-            *(forward.modules, forward.recorder.log, forward.values, forward.leaves),
+            *(forward.modules, forward.recorder.log, forward.values, forward.leaves, losses),
         ]
         #: Where and why the session ended early, if it did.
         self.stopped: Stopped | None = None

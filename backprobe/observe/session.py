@@ -56,7 +56,7 @@ class Session:
         self.context = TrackerContext.build(
             asked, forward, schedule, backward.calls, self._delivery.measured, whole=whole, record_to=record_to
         )
-        self.run_facts = RunFacts(asked, forward, schedule, backward.calls, events)
+        self.run_facts = RunFacts(asked, forward, schedule, backward.calls, events, self._delivery.loss_history)
         self._controller = StepController(
             schedule, forward, backward, self._instrumentation, self._delivery, self.context
         )

@@ -83,7 +83,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .schedules import LoadedRate, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from .statistics import Measured
-from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
+from .steps import BriefSteps, LossGrowth, OptimizerSeen, ParameterStat, Step
 from .updates import (
     AccumulationNames,
     ClimbingUpdates,
@@ -95,6 +95,7 @@ from .updates import (
     NegativeRate,
     NewOptimizers,
     NothingLoaded,
+    RaisedRate,
     RefusedUpdate,
     RepeatedModule,
     ScaledGradients,
@@ -170,6 +171,7 @@ __all__ = [
     "LedgerStay",
     "LeftInEvaluation",
     "LoadedRate",
+    "LossGrowth",
     "LostTerm",
     "Measured",
     "MisalignedTargets",
@@ -190,6 +192,7 @@ __all__ = [
     "Print",
     "Process",
     "Raised",
+    "RaisedRate",
     "RankSeen",
     "RankWait",
     "Recompiled",

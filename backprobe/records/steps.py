@@ -96,6 +96,23 @@ class BriefSteps:
 
 @record
 @dataclass(frozen=True, slots=True)
+class LossGrowth:
+    """The growth of a loss until it is NaN or Inf, and is not finite again. Losses are without their signs.
+
+    :ivar since: the last step with a loss that is not far above its lowest level; ``first``: that loss.
+    :ivar until: the last step with a finite loss; ``last``: that loss.
+    :ivar medians: the medians of the losses in equal stretches from the one to the other, in order.
+    """
+
+    since: int
+    first: float
+    until: int
+    last: float
+    medians: tuple[float, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class OptimizerSeen:
     """An optimizer: its class, the line that created it, and counts of its tensors.
 

@@ -154,6 +154,25 @@ class NegativeRate:
 
 @record
 @dataclass(frozen=True, slots=True)
+class RaisedRate:
+    """A learning rate of ``optimizer`` that rose above the rate it began with.
+
+    :ivar base: the rate that the optimizer was made with, or that its schedule scales; the highest of its groups.
+    :ivar rates: the highest rate of the groups, as pairs of a step and the rate from that step on. Small changes are
+        left out.
+    :ivar assigned: a line of the script that assigns a rate.
+    :ivar made: the line that makes the optimizer.
+    """
+
+    optimizer: str
+    base: float
+    rates: tuple[tuple[int, float], ...]
+    assigned: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class AccumulationNames:
     """Names that the script gives to a library as the number of accumulated batches.
 

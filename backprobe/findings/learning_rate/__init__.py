@@ -1,1 +1,1 @@
-"""The rule for learning rates that are zero while training goes on."""
+"""Rules for learning rates that are zero, below zero, or raised until training diverges."""

@@ -1,18 +1,26 @@
-"""The rule for learning rates that are zero while training goes on."""
+"""Rules for learning rates that are zero, below zero, or raised until training diverges."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, number
-from ...records import Finding, NegativeRate, ScheduleSeen, Site, ZeroRate
-from ..rules import LEARNING, Kind, Question, rule, sites_of
+from ...records import Finding, LossGrowth, NegativeRate, RaisedRate, ScheduleSeen, Site, ZeroRate
+from ..relations.losses import growth_to_overflow
+from ..rules import LEARNING, VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
 
 #: How many calls of a scheduler for each step of its optimizer show that the loop steps it too often.
 MIN_CALLS_PER_STEP = 1.9
+#: Where the loss begins to grow, the rate is this many times the one that the optimizer began with: a warm-up ends at
+#: that rate.
+MIN_RAISE = 1.2
+#: It rose by this factor in the last third of the steps before, or does so while the loss grows. If not, the rate had
+#: been high for long and done no harm.
+MIN_LATE_RAISE = 1.1
 
 
 @rule(
@@ -47,6 +55,91 @@ def rate_is_negative(trace: Trace) -> list[Finding]:
     """Report optimizers whose learning rate is below zero."""
     schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
     return [_climbing(seen, schedules.get(seen.scheduled)) for seen in trace.facts.of(NegativeRate)]
+
+
+@rule(
+    Kind(
+        "learning-rate-raised",
+        "error",
+        "the learning rate is raised until the loss grows from step to step, and overflows",
+        rank=VALUES + 5,
+        questions=(Question.NONFINITE, Question.LEARNS_BADLY),
+        points_to="the line that makes the schedule, or sets the rate",
+    ),
+    silences=("nonfinite-forward", "nonfinite-backward"),
+)
+def rate_is_raised(trace: Trace) -> list[Finding]:
+    """Report an optimizer whose rate was raised before the loss began to grow, for many steps and to Inf or NaN.
+
+    If the rates of several were raised, the one with the largest rise is reported.
+    """
+    grown = growth_to_overflow(trace) if trace.facts.of(RaisedRate) else None
+    if grown is None:
+        return []
+    rises = [(_raise_before(seen, grown), seen) for seen in trace.facts.of(RaisedRate)]
+    factor, seen = max(rises, key=lambda one: one[0])
+    if not factor:
+        return []
+    schedules = [one for one in trace.facts.of(ScheduleSeen) if one.calls and one.optimizer == seen.optimizer]
+    own = [one for one in schedules if one.optimizer_made == seen.made] or schedules
+    return [_raised(seen, own[0] if own else None, grown)]
+
+
+def _rate_at(seen: RaisedRate, step: int) -> float:
+    """Return the rate of an optimizer in `step`, on a line between the noted rates before and after it."""
+    for (since, rate), (until, then) in pairwise(seen.rates):
+        if since <= step < until:
+            return rate + (then - rate) * (step - since) / (until - since)
+    return seen.rates[-1 if step >= seen.rates[0][0] else 0][1]
+
+
+def _raise_before(seen: RaisedRate, grown: LossGrowth) -> float:
+    """Return how many times the rate that an optimizer began with it has when the loss begins to grow.
+
+    0 if it was not raised enough, or long before.
+    """
+    rate = _rate_at(seen, grown.since + 1)
+    early, late = _rate_at(seen, grown.since * 2 // 3), _rate_at(seen, (grown.since + grown.until) // 2)
+    rose = rate >= MIN_LATE_RAISE * early or late >= MIN_LATE_RAISE * rate
+    return rate / seen.base if rose and rate >= MIN_RAISE * seen.base else 0.0
+
+
+def _raised(seen: RaisedRate, schedule: ScheduleSeen | None, grown: LossGrowth) -> Finding:
+    """Return the finding for a learning rate that was raised until the loss grew.
+
+    :param schedule: the scheduler that sets the rate; ``None`` if unknown.
+    """
+    first, then, last = seen.rates[0][1], _rate_at(seen, grown.since + 1), _rate_at(seen, grown.until)
+    cause = (schedule.made or schedule.returned) if schedule is not None else seen.assigned
+    by = f"{schedule.scheduler} raises" if schedule is not None else "the script raises"
+    name = schedule.scheduler if schedule is not None else ""
+    return Finding(
+        kind="learning-rate-raised",
+        severity="error",
+        title=f"{by} the learning rate of {seen.optimizer} from {number(first)} to {number(then)} by step "
+        f"{grown.since}; from there on the loss grows for {counted(grown.until - grown.since, 'step')}, from "
+        f"{number(grown.first)} to {number(grown.last)}, and then overflows",
+        confidence="likely",
+        step=grown.since,
+        sites=sites_of(
+            ("cause", cause or seen.made),
+            ("stepped", schedule.stepped if schedule is not None else None),
+            ("optimizer", seen.made if cause is not None else None),
+        ),
+        evidence={
+            "optimizer": seen.optimizer,
+            "scheduler": name,
+            "first_rate": first,
+            "rate_before_growth": then,
+            "last_rate": last,
+            "first_loss": grown.first,
+            "last_loss": grown.last,
+            "last_finite_step": grown.until,
+        },
+        advice="A rate that decays has a factor below 1. If the schedule should raise the rate, give it an end: a "
+        f"highest rate below {number(then)}, after a number of steps. Check that it counts in the unit in which step() "
+        "is called, batches or epochs.",
+    )
 
 
 def _climbing(seen: NegativeRate, schedule: ScheduleSeen | None) -> Finding:

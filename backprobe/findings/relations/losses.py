@@ -5,8 +5,15 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...records import LossGrowth
+
 if TYPE_CHECKING:
     from ...traces import Trace
+
+
+#: A loss diverges if it is above its usual level for this many steps, and grows by this factor. In a linear model it
+#: grows for tens of steps; in a deep one it swings for some, and then its exponent doubles from step to step.
+MIN_GROWING_STEPS, MIN_LOSS_FACTOR = 5, 1e4
 
 
 class LossEnds(NamedTuple):
@@ -36,3 +43,14 @@ def falls_below_best(trace: Trace, since: int, parts: int = 8) -> bool:
     before = [loss for index, loss in rows[:-part] if index < since]
     medians = [statistics.median(before[at : at + part]) for at in range(len(before) - part + 1)]
     return bool(medians) and statistics.median([loss for _, loss in rows[-part:]]) < min(medians)
+
+
+def growth_to_overflow(trace: Trace) -> LossGrowth | None:
+    """Return the growth of the loss to its first value that is not finite, if it took several steps; otherwise
+    ``None``.
+    """
+    for grown in trace.facts.of(LossGrowth):
+        rises = grown.medians[-1] > max(grown.first, *grown.medians[:-1])
+        if rises and grown.until - grown.since >= MIN_GROWING_STEPS and grown.last >= MIN_LOSS_FACTOR * grown.first:
+            return grown
+    return None

@@ -1,4 +1,4 @@
-"""Detects learning rates that are zero, or have become zero, for a large part of a run."""
+"""Detects learning rates that are zero, or have become zero, for a large part of a run, and rates that are raised."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from ...records import LoadedRate, NegativeRate, Site, ZeroRate
+from ...records import LoadedRate, NegativeRate, RaisedRate, Site, ZeroRate
 from ...source.assignments import key_given, scheduler_made
 from ...source.calls import calls_of_method
 from ...source.definitions import exits_of
 from ...source.frames import variables
 from ...torch_internals import private
 from ...torch_internals.optimizers import parameters_of
+from ..schedule.rate_history import RateHistory
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -64,6 +65,7 @@ class _OptimizerRates:
     :ivar kept: a weight and its values when all rates were found to be zero.
     :ivar given, begin: the rate that the optimizer was made with, and that with which its schedule began, if it has one
         group; ``lowest``: the lowest of its rates.
+    :ivar history: the rates so far; ``None`` if it has a scheduler of torch, whose tracker keeps them.
     :ivar scheduler: the class of its scheduler; ``codes``: the user's functions that give the factors of the rates.
     """
 
@@ -79,6 +81,7 @@ class _OptimizerRates:
     given: float = 0.0
     begin: float = 0.0
     lowest: float = math.inf
+    history: RateHistory | None = None
     negative: _NegativeRates | None = None
 
 
@@ -108,12 +111,17 @@ class LearningRateTracker(Tracker):
                 return
             state = _OptimizerRates(type(optimizer).__name__, weakref.ref(optimizer), step)
             state.given, state.begin = _first_rates(optimizer)
+            state.history = None if _is_scheduled(optimizer) else RateHistory()
             self._states[id(optimizer)] = state
         rates = _rates(optimizer)
         if min(rates, default=0.0) < 0:
             self._count_negative(state, optimizer, rates, step)
             rates = []
         state.last = step
+        if state.history is not None and rates:
+            if not state.history.base:
+                state.history.begin(optimizer, max(rates))
+            state.history.note(step, max(rates))
         state.lowest = min(state.lowest, *rates, math.inf)
         for group, rate in zip(_grown_to(state.groups, len(rates)), rates, strict=False):
             group.highest, group.rate = max(group.highest, rate), rate
@@ -169,10 +177,15 @@ class LearningRateTracker(Tracker):
                         return
             frame = frame.f_back
 
-    def records(self) -> tuple[ZeroRate | LoadedRate | NegativeRate, ...]:
-        """Return records of rates that are zero, negative, or come from a loaded state."""
+    def records(self) -> tuple[ZeroRate | LoadedRate | NegativeRate | RaisedRate, ...]:
+        """Return records of rates that are zero, negative, raised, or come from a loaded state."""
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
-            return (*self._zero_rate_records(), *self._loaded_rate_records(), *self._negative_rate_records())
+            return (
+                *self._zero_rate_records(),
+                *self._loaded_rate_records(),
+                *self._negative_rate_records(),
+                *self._raised_rate_records(),
+            )
 
     def _negative_rate_records(self) -> Iterator[NegativeRate]:
         """Yield a record of each optimizer that had a rate below zero."""
@@ -203,6 +216,16 @@ class LearningRateTracker(Tracker):
             rates = state.given, highest, state.begin
             steps = state.last - state.first + 1
             yield LoadedRate(state.name, *rates, state.first, steps, loaded, frames.site(seen.spot))
+
+    def _raised_rate_records(self) -> Iterator[RaisedRate]:
+        """Yield a record of each optimizer without a scheduler whose rate rose above the one that it began with."""
+        frames = self._context.frames
+        for by, state in self._states.items():
+            seen = self._context.steps.optimizers.get(by)
+            made = frames.site(seen.spot) if seen is not None and seen.name == state.name else None
+            raised = state.history.record(state.name, key_given(frames, "lr"), made) if state.history else None
+            if raised is not None:
+                yield raised
 
     def _zero_rate_records(self) -> Iterator[ZeroRate]:
         """Yield a record of each optimizer whose rates were zero for a large part of its steps, to their end."""
@@ -236,6 +259,11 @@ def _first_rates(optimizer: torch.optim.Optimizer) -> tuple[float, float]:
     if isinstance(given, (int, float)) and isinstance(begin, (int, float)):
         return float(given), float(begin)
     return 0.0, 0.0
+
+
+def _is_scheduled(optimizer: Any) -> bool:
+    """Return whether a scheduler of torch was made for an optimizer."""
+    return any("initial_lr" in group for group in optimizer.param_groups[:MAX_GROUPS])
 
 
 def _rates(optimizer: torch.optim.Optimizer) -> list[float]:

@@ -21,6 +21,7 @@ from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, me
 from ...torch_internals import private, schedulers
 from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
+from ..schedule.rate_history import RateHistory
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -46,7 +47,7 @@ class _Optimizer:
         they were others than in the step before.
     :ivar first, rate, highest: the highest of them when it stepped first and last, and in any step.
     :ivar low_since: the step from which on they are low.
-    :ivar spots: the lines that step it.
+    :ivar spots: the lines that step it. ``history``: its rates so far.
     """
 
     name: str
@@ -62,6 +63,7 @@ class _Optimizer:
     highest: float = 0.0
     low_since: int | None = None
     spots: set[CodeLocation] = field(default_factory=set)
+    history: RateHistory = field(default_factory=RateHistory)
 
 
 @dataclass
@@ -156,9 +158,15 @@ class SchedulerTracker(Tracker):
             return
         if state.steps > 1 and rates != state.rates:
             state.changes += 1
+        was, index = state.rate, self._context.steps.index
         state.rates, state.rate = rates, float(max(rates))
         if state.steps == 1:
             state.first = state.rate
+            if (optimizer := state.ref()) is not None:
+                state.history.begin(optimizer, state.rate)
+        else:
+            state.history.note(index - 1, was)
+        state.history.note(index, state.rate)
         state.highest = max(state.highest, state.rate)
         if state.rate >= LOW_SHARE * state.highest:
             state.low_since = None
@@ -314,7 +322,7 @@ class SchedulerTracker(Tracker):
 
     def records(self) -> Iterator[object]:
         """Yield the records of each scheduler: its schedule, and signs that it drives another optimizer or
-        restarted.
+        restarted. Then those of optimizers whose rate was raised.
         """
         for known in self._schedulers:
             yield self._schedule_record(known)
@@ -323,6 +331,10 @@ class SchedulerTracker(Tracker):
                 yield self._plateau_record(known)
             if known.restarted and known.loaded is not None and known.optimizer.rates:
                 yield self._restart_record(known, known.loaded)
+        for own in self._optimizers:
+            raised = own.history.record(own.name, None, self._frames.site(own.made))
+            if raised is not None:
+                yield raised
 
     def _schedule_record(self, known: _Scheduler) -> ScheduleSeen:
         """Return the record of a scheduler's calls and of the rates that its optimizer had."""
