@@ -31,7 +31,7 @@ from .loss_targets import (
     StraightThroughLoss,
     UndetachedStep,
 )
-from .loss_terms import LostTerm, SampleWithoutGradient
+from .loss_terms import DetachedState, LostTerm, SampleWithoutGradient
 from .memory import (
     GradientCycle,
     Retained,
@@ -135,6 +135,7 @@ __all__ = [
     "CompiledWrong",
     "Cut",
     "Derivative",
+    "DetachedState",
     "Divergence",
     "EqualUnits",
     "Facts",

@@ -52,3 +52,24 @@ class SampleWithoutGradient:
     failed: Site | None
     parameters: tuple[str, ...]
     step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class DetachedState:
+    """A recurrent module whose hidden state is detached at every step of time within one backward call.
+
+    :ivar name: the class of the module; ``module``: its path.
+    :ivar pairs: the most pairs of calls in one backward call, of which the later one got the detached state of the
+        earlier one.
+    :ivar backwards: the number of observed backward calls; ``step``: the first step.
+    :ivar detached: the line that detaches the state; ``called``: the line that calls the module.
+    """
+
+    name: str
+    module: str | None
+    pairs: int
+    backwards: int
+    step: int
+    detached: Site | None
+    called: Site | None

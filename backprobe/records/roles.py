@@ -83,6 +83,8 @@ _MEANINGS_IN_KINDS = MappingProxyType(
         ("vanishing-gradient", "cause"): "where the gradient gets smaller",
         ("exploding-gradient", "cause"): "where the gradient gets greater",
         ("backward-never-called", "called"): "a line that calls the module",
+        ("detached-in-time", "cut"): "where the hidden state is detached",
+        ("detached-in-time", "called"): "the line that calls the recurrent module",
     }
 )
 

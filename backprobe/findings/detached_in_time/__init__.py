@@ -1,0 +1,1 @@
+"""The rule for hidden states of recurrent modules that are detached at every step of a sequence."""
