@@ -8,9 +8,22 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...basics.text import counted, number
 from ...basics.torch_texts import COMPILED
 from ...ops import info
-from ...records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
+from ...records import (
+    BackwardCall,
+    BadOp,
+    BadValues,
+    Born,
+    Finding,
+    GradientHook,
+    InferredLine,
+    Inside,
+    LossGrowth,
+    Spoilt,
+)
+from ..relations.losses import growth_to_overflow
 from ..rules import VALUES, Kind, Question, rule
 from .corruption import corruption_finding, hooked_finding
 from .messages import (
@@ -96,7 +109,23 @@ def nonfinites(trace: Trace) -> list[Finding]:
             found += new
         poisoned, last_bad = True, call.step
     last = [one for one in spoilt if one.step == step and not poisoned]
-    return found + [corruption_finding(one) for one in last[:1]]  # the script ended there
+    found += [corruption_finding(one) for one in last[:1]]  # the script ended there
+    grown = growth_to_overflow(trace)
+    return found if grown is None else [_after_growth(one, grown) for one in found]
+
+
+def _after_growth(finding: Finding, grown: LossGrowth) -> Finding:
+    """Return the finding of a value that is too large for its dtype with the growth of the loss before it."""
+    if not finding.evidence.get("too_large") or finding.step is None or finding.step <= grown.until:
+        return finding
+    steps = counted(grown.until - grown.since, "step")
+    advice = f"The loss had grown for {steps} before, from {number(grown.first)} in step {grown.since} to "
+    advice += (
+        f"{number(grown.last)}: look for what makes it grow from step to step, also in a state that is carried on. "
+    )
+    advice += finding.advice
+    evidence = {**finding.evidence, "loss_grew_since": grown.since, "loss_before": grown.first, "loss_last": grown.last}
+    return dataclasses.replace(finding, advice=advice, evidence=evidence)
 
 
 def _is_scaled(call: BackwardCall) -> bool:

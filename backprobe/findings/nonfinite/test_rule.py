@@ -16,6 +16,7 @@ from backprobe.records import (
     BadValues,
     Born,
     Derivative,
+    LossGrowth,
     TensorStat,
 )
 
@@ -234,3 +235,16 @@ def test_a_gradient_that_is_too_large(values: BadValues, too_large: bool) -> Non
     found = only(traced(call(*NODES, bad_nodes=(BadNode(2, 0, values, False, ()),))))
     assert found.evidence.get("too_large", False) is too_large
     assert ("too large for the dtype" in found.title) is too_large
+
+
+def test_a_result_that_is_too_large_after_a_growth_of_the_loss() -> None:
+    grown = LossGrowth(12, 16.0, 227, 1.5e36, (6e3, 6e10, 2e18, 1e25, 4e32))
+    overflow = bad_forward(228, dataclasses.replace(LOG, op="mul", output=INF, inputs=()), INF)
+    found = only(traced(overflow, seen=[grown]))
+    assert found.advice.startswith(
+        "The loss had grown for 215 steps before, from 16 in step 12 to 1.5e+36: look for what makes it grow from step "
+        "to step, also in a state that is carried on."
+    )
+    assert (found.evidence["loss_grew_since"], found.evidence["loss_last"]) == (12, 1.5e36)
+    assert "loss_grew_since" not in only(traced(bad_forward(228), seen=[grown])).evidence
+    assert "loss_grew_since" not in only(traced(overflow, seen=[dataclasses.replace(grown, until=300)])).evidence
