@@ -43,6 +43,7 @@ class ReachedLeaves:
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         """Count, for each leaf that a recorded call reached, the gradient that it got, and whether it was not zero."""
         norms, live = recorded.norms, recorded.live
+        self._leaves.count_recorded_call()
         if recorded.raised is None and live.has_all_gradients:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():
                 leaf.reached += 1

@@ -45,7 +45,18 @@ class LeafTensor:
 
     __slots__ = (
         *("alive", "first", "frozen", "idle_checks", "label", "other", "owner", "owners", "parameter", "parts", "path"),
-        *("left_frozen", "reached", "ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
+        *(
+            "learns_since",
+            "left_frozen",
+            "reached",
+            "ref",
+            "requires_grad",
+            "root",
+            "shape",
+            "since",
+            "thawed",
+            "without_gradient",
+        ),
     )
 
     def __init__(
@@ -84,6 +95,9 @@ class LeafTensor:
         #: The line that turned ``requires_grad`` on; in `since`, the node counter at that moment and how many backward
         #: calls had reached the leaf by then.
         self.thawed: CodeLocation | None = None
+        #: How many backward calls had been recorded when ``requires_grad`` was turned on, or first seen to be on;
+        #: ``None`` if it was on from the start.
+        self.learns_since: int | None = None
         #: If it was frozen when an optimizer was made in its sight: the node counter then, and `reached`.
         self.left_frozen: tuple[int, int] | None = None
         self.since = -1, 0
@@ -121,6 +135,7 @@ class Leaves:
         self._all: list[LeafTensor] = []
         #: The length of ``_all``, and its leaves by the id of their references.
         self._by_ref: tuple[int, dict[int, LeafTensor]] = 0, {}
+        self._recorded_calls = 0
         #: How many times an optimizer has begun a step, but for those of the fast path.
         self._steps = 0
         #: How many steps each optimizer has begun; leaves without a gradient that the stepping one holds.
@@ -195,6 +210,7 @@ class Leaves:
             leaf.requires_grad = on  # kept here because the tensor may be gone later
             if on and not tensor.requires_grad:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
+                leaf.learns_since = self._recorded_calls
             elif tensor.requires_grad and not on:
                 leaf.frozen = self._frames.spot(frame)
 
@@ -264,14 +280,18 @@ class Leaves:
         if self._steps & (self._steps - 1):
             return
         for leaf in self._all:
-            if not leaf.reached and leaf.root is not None and (tensor := leaf.ref()) is not None:
+            tensor = leaf.ref()
+            if not leaf.reached and leaf.root is not None and tensor is not None and tensor.requires_grad:
                 leaf.without_gradient = leaf.without_gradient is not False and tensor.is_leaf and tensor.grad is None
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        """Count the leaves to which the step's closure, if it has one, gave no gradient either."""
+        """Count the leaves to which the step's closure, if it has one, gave no gradient either.
+
+        Frozen ones do not count: they may be thawed later.
+        """
         for leaf in self._without:
             tensor = leaf.ref()
-            if leaf.idle_checks is not None and tensor is not None:
+            if leaf.idle_checks is not None and tensor is not None and tensor.requires_grad:
                 leaf.idle_checks = leaf.idle_checks + 1 if tensor.grad is None else None
         self._without = []
 
@@ -360,8 +380,20 @@ class Leaves:
         """Update ``requires_grad`` of all live leaves."""
         for leaf in self._all:
             tensor = leaf.ref()
-            if tensor is not None:
-                leaf.requires_grad = bool(tensor.requires_grad)
+            if tensor is None:
+                continue
+            if tensor.requires_grad and not leaf.requires_grad and leaf.learns_since is None:
+                leaf.learns_since = self._recorded_calls
+            leaf.requires_grad = bool(tensor.requires_grad)
+
+    def count_recorded_call(self) -> None:
+        """Count a backward call that was recorded: a leaf that it did not reach got no gradient from it."""
+        self._recorded_calls += 1
+
+    def _is_thawed_since(self, leaf: LeafTensor) -> bool:
+        """Return whether a leaf was thawed so late that hardly any recorded backward call can have reached it."""
+        since = leaf.learns_since
+        return since is not None and self._recorded_calls - since < MIN_CALLS_AFTER_THAW
 
     def _replaced_at(self, leaf: LeafTensor) -> Site | None:
         """Return the user's line that assigned a new object to this parameter, or to a module around it."""
@@ -414,8 +446,9 @@ class Leaves:
             if leaf is not last[(id(leaf.root), leaf.path)]:
                 continue  # a newer parameter has this name
             idle = (leaf.idle_checks or 0) >= MIN_IDLE_CHECKS
-            if not (leaf.reached or idle) and self._may_have_missed(
-                leaf.ref(), id(leaf.root) in seen, leaf.without_gradient
+            if not (leaf.reached or idle) and (
+                self._is_thawed_since(leaf)
+                or self._may_have_missed(leaf.ref(), id(leaf.root) in seen, leaf.without_gradient)
             ):
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
