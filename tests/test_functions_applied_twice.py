@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from forked import found_in
 
@@ -113,3 +117,16 @@ def test_state_outside_of_ctx_is_wrong_if_the_script_applies_it_twice(state: str
         texts = {site["role"]: site["text"] for site in found[0]["sites"]}
         assert found[0]["confidence"] == "certain" and "Square.apply" in texts["applied"]
         assert texts["cause"] in STATES[state][0]
+
+
+@pytest.mark.slow
+def test_what_a_function_prints_is_printed_as_often_as_alone(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    keep, kept = STATES["class"]
+    path.write_text(SCRIPT.format(keep=f'{keep}; print("applied")', kept=kept, loss=LOSSES["twice"]))
+    alone, watched = (
+        subprocess.run([sys.executable, *how, path], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        for how in ((), ("-m", "backprobe", "run"))
+    )
+    assert "1. wrong-backward" in watched.stderr
+    assert watched.stdout == alone.stdout == "applied\n" * 40

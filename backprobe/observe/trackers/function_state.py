@@ -8,7 +8,10 @@ cache by shape or a constant is not reported.
 
 from __future__ import annotations
 
+import io
+import warnings
 import weakref
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -147,11 +150,15 @@ class FunctionStateTracker(Tracker):
         """Check the kept pairs of calls when a script has ended.
 
         A block of code goes on afterwards, and other processes would have to take part in a collective of a forward.
+        What a forward prints was printed when the script called it.
         """
-        if not self._context.whole or in_use():
+        if not self._context.whole or in_use() or not self._pairs:
             return
-        for first, second, step in self._pairs.values():
-            self._found += (replace(one, step=step) for one in check_pair(first, second, self._context))
+        nowhere = io.StringIO()
+        with redirect_stdout(nowhere), redirect_stderr(nowhere), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for first, second, step in self._pairs.values():
+                self._found += (replace(one, step=step) for one in check_pair(first, second, self._context))
         self._pairs.clear()
 
     def records(self) -> tuple[FunctionChecked, ...]:
