@@ -457,12 +457,12 @@ def test_an_alarm_function_that_fails_is_reported_once(capsys: Any) -> None:
         assert steps_done == 40 if call is tell else steps_done < 40
         if call is tell:
             said = Unseen(
-                "function for alarms", 1, "it failed, and was told no more: ValueError: no place", hides=False
+                "function for alarms", 1, "it raised, and was not called again: ValueError: no place", hides=False
             )
             assert said in trace.coverage.unseen
     assert len(calls) == 1
     err = capsys.readouterr().err
-    assert err.count("backprobe: what alarms are told to failed, and is told no more: ValueError: no place") == 1
+    assert err.count("backprobe: your function for alarms raised, and is not called again: ValueError: no place") == 1
 
 
 SCRIPT = """
@@ -520,7 +520,7 @@ def test_a_function_of_another_module_and_one_that_is_not_there(tmp_path: Path) 
     (tmp_path / "2").mkdir()
     done = command(tmp_path / "2", "--on-alarm", "other:nothing", "--layer-stats", "1")
     assert (done.returncode, done.stdout) == (0, "lr 1.0\n")
-    assert "is told no more: AttributeError: module 'other' has no attribute 'nothing'" in done.stderr
+    assert "is not called again: AttributeError: module 'other' has no attribute 'nothing'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ MIN_GROWING_STEPS, MIN_LOSS_FACTOR = 5, 1e4
 
 
 class LossEnds(NamedTuple):
-    """The median losses of the first and of the last known steps."""
+    """The median losses of the first and of the last known steps, and the lower quartile of the first ones."""
 
     first: float
     last: float
+    low: float
 
 
 def loss_ends(trace: Trace, parts: int = 4) -> LossEnds | None:
@@ -29,7 +30,8 @@ def loss_ends(trace: Trace, parts: int = 4) -> LossEnds | None:
     part = max(1, len(losses) // parts)
     if not losses:
         return None
-    return LossEnds(statistics.median(losses[:part]), statistics.median(losses[-part:]))
+    first = sorted(losses[:part])
+    return LossEnds(statistics.median(first), statistics.median(losses[-part:]), first[part // 4])
 
 
 def falls_below_best(trace: Trace, since: int, parts: int = 8) -> bool:

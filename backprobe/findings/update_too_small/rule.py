@@ -10,7 +10,7 @@ from ...records import Finding, ScheduleSeen, Site, TinyUpdates, UselessClipping
 from ...records import ledger as events
 from ...traces.steps import numbers_of
 from ..relations.ledger import Book, books, names_in
-from ..relations.losses import falls_below_best, loss_ends
+from ..relations.losses import loss_ends
 from ..rules import Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -71,12 +71,11 @@ def update_too_small(trace: Trace) -> list[Finding]:
 
 
 def _fell(trace: Trace) -> bool:
-    """Return whether the loss fell noticeably between the first and the last known steps, to its lowest: one of a
-    few noisy batches is not always above the others.
-    """
+    """Return whether the loss fell noticeably between the first and the last known steps, by more than it varies."""
     losses = loss_ends(trace)
-    fell = losses is not None and losses.last < losses.first - (1 - FALLEN_SHARE) * abs(losses.first)
-    return fell and falls_below_best(trace, max(numbers_of(trace.steps), default=0) + 1)
+    if losses is None:
+        return False
+    return losses.last < min(losses.low, losses.first - (1 - FALLEN_SHARE) * abs(losses.first))
 
 
 def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Finding]:
