@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 EXPECT = {
-    "class": "state-outside-ctx", "kind": "wrong-backward", "line": ("cause", "HERE"), "check": None, "set": "ledger",
+    "class": "state-outside-ctx", "kind": "wrong-backward", "line": ("cause", "HERE"), "check": None, "set": "eighteen_classes",
     "written": "2026-11-29",
 }
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 EXPECT = {
-    "class": "state-outside-ctx", "kind": "wrong-backward", "line": ("cause", "HERE"), "check": None, "set": "ledger",
+    "class": "state-outside-ctx", "kind": "wrong-backward", "line": ("cause", "HERE"), "check": None, "set": "eighteen_classes",
     "written": "2026-11-29",
 }
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "inverted-mask", "kind": "mask-inverted", "line": ("cause", "HERE"), "set": "ledger", "written": "2026-11-29"}
+EXPECT = {"class": "inverted-mask", "kind": "mask-inverted", "line": ("cause", "HERE"), "set": "twentyseventh", "written": "2026-11-29"}
 
 torch.manual_seed(11)
 

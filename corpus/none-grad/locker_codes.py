@@ -9,7 +9,7 @@ EXPECT = {
     "kind": "detached-in-time",
     "line": ["cut", "HERE"],
     "module": "cell",
-    "set": "ledger",
+    "set": "twentyseventh",
     "written": "2026-11-29",
 }
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 EXPECT = {
     "class": "running statistics of a monitor's data", "framework": "accelerate", "kind": "statistics-of-other-data", "line": ("cause", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "eighteen_classes", "written": "2026-11-29",
 }
 
 

@@ -14,7 +14,7 @@ EXPECT = {
     "kind": "learning-rate-raised",
     "line": ["cause", "HERE"],
     "framework": "lightning",
-    "set": "ledger",
+    "set": "eighteen_classes",
     "written": "2026-11-29",
 }
 

@@ -13,7 +13,7 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 EXPECT = {
     "class": "group norm over single values", "framework": "lightning", "kind": "zero-grad", "line": ("cut", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "eighteen_classes", "written": "2026-11-29",
 }
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 EXPECT = {
     "class": "both factors of adapters set to zero late", "framework": "plain", "kind": "zero-grad", "line": ("cut", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "eighteen_classes", "written": "2026-11-29",
 }
 
 torch.manual_seed(91)
