@@ -241,7 +241,10 @@ class Watcher:
             return None
 
     def _begin_keeping(self, folder: Path, info: dict[str, object]) -> None:
-        """Create the file of the run in `folder`, and add it to the sinks."""
+        """Create the file of the run in `folder`, with `info` about it, and add it to the sinks.
+
+        If that fails, the run is watched without being saved.
+        """
         try:
             texts = self.options.source != "none"
             self.keep = DiskSink(Writer(folder, info, self.options.max_run_mb << 20, texts))

@@ -112,8 +112,9 @@ class Stops:
                     say(text, sys.stderr)
 
     def _around_python(self) -> Callable[[], None]:
-        """Activate the recorder while a node runs Python code that may call backward; it is inactive inside a call
-        otherwise.
+        """Activate the recorder before a node runs Python code that may call backward.
+
+        :returns: the function that deactivates it again when the node has run: within a backward call it is inactive.
         """
         recorder = self.session.forward.recorder
         recorder.push()

@@ -55,7 +55,10 @@ class Flight:
             self._is_requested = True
 
     def restore_environment(self) -> None:
-        """Restore the environment."""
+        """Unset the variable of the flight recorder in the environment of the process, if ``request`` set it.
+
+        ``os.environ`` never had it.
+        """
         if self._is_requested:
             self._is_requested = False
             os.unsetenv(_VARIABLE)

@@ -149,7 +149,7 @@ def turns_back(trace: Trace) -> list[Finding]:
 
 
 def _turns_back(seen: ScheduleSeen) -> Finding:
-    """Return the finding for a `CosineAnnealingLR` that is stepped far beyond `T_max`.
+    """Return the finding for a `CosineAnnealingLR`, known to have been stepped far beyond `T_max`.
 
     It is only information if no loop over epochs counts to `T_max`.
     """

@@ -133,7 +133,9 @@ class ConstantDerivativesTracker(Tracker):
             self._derivatives.put(out, known[0])
 
     def _depend_on_same(self, derivative: _Derivative, other: torch.Tensor) -> bool:
-        """Return whether a tensor depends on a parameter that the differentiated result depends on."""
+        """Return whether `other`, to which a derivative is added, depends on a parameter that the differentiated result
+        depends on, as far as the nearest leaves of both tell.
+        """
         return not derivative.leaves.keys().isdisjoint(nearest_leaves(other, MAX_PARAMETERS, MAX_NODES))
 
     def _note_residual(self, derivative: _Derivative, op: Op) -> None:

@@ -53,7 +53,7 @@ class Frame:
         self._used = 0
 
     def _make(self, count: int) -> torch.Tensor:
-        """Draw `count` orthogonal rows of length sqrt(m)."""
+        """Return `count` random orthogonal rows, each of m elements and of length sqrt(m)."""
         raw = torch.randn(self._m, count, generator=self._generator, dtype=self._flat.dtype)
         q: torch.Tensor = torch.linalg.qr(raw)[0].T * self._m**0.5
         return q.to(self._flat.device)
