@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optim
 
-from ...torch_internals.modes import compiling
+from ...torch_internals.modes import compiling, disable_function_modes
 
 if TYPE_CHECKING:
     import torch
@@ -73,11 +73,12 @@ class StepHooks:
     def _call(self, function: StepFunction | None, optimizer: torch.optim.Optimizer) -> None:
         """Call a function of the tracker with an optimizer, on the thread that attached the hooks.
 
-        Errors are counted.
+        A function mode of the user does not see what it reads of tensors. Errors are counted.
         """
         if function is None or self._is_paused or threading.get_ident() != self._thread:
             return
         try:
-            function(optimizer)
+            with disable_function_modes():
+                function(optimizer)
         except Exception as error:
             self._events.fault(self._owner, error)

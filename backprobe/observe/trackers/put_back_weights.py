@@ -183,10 +183,8 @@ class PutBackWeightsTracker(Tracker):
         if one is None or one.ref() is not optimizer:
             with private.measuring():
                 self._follow(optimizer)
-        elif not one.is_over:
-            with private.disable_function_modes():
-                if one.samples[0].read() != one.after[0]:
-                    self._note_replacement(one, optimizer, sys._getframe(1))
+        elif not one.is_over and one.samples[0].read() != one.after[0]:
+            self._note_replacement(one, optimizer, sys._getframe(1))
 
     def _after_step(self, optimizer: object) -> None:
         """Read the samples of the weights after an optimizer's step, and forget lines that wrote before it."""
@@ -194,10 +192,9 @@ class PutBackWeightsTracker(Tracker):
         one = self._followed.get(id(optimizer))
         if one is None or one.is_over or one.ref() is not optimizer:
             return
-        with private.disable_function_modes():
-            one.after[0] = one.samples[0].read()
-            if not one.steps % OTHERS_SAMPLED_EVERY:
-                one.after[1:] = [sample.read() for sample in one.samples[1:]]
+        one.after[0] = one.samples[0].read()
+        if not one.steps % OTHERS_SAMPLED_EVERY:
+            one.after[1:] = [sample.read() for sample in one.samples[1:]]
         one.steps += 1
         one.total_steps += 1
         one.steps_of_all_optimizers = self._step_count

@@ -211,10 +211,9 @@ class StateDictTracker(Tracker):
 
         Called after every step, also in the fast path.
         """
-        with private.disable_function_modes():
-            for one in self._weights_of(optimizer):
-                one.steps += 1
-                one.version = _version(one)
+        for one in self._weights_of(optimizer):
+            one.steps += 1
+            one.version = _version(one)
 
     def _weights_of(self, optimizer: torch.optim.Optimizer) -> tuple[_Weight, ...]:
         """Return the sampled weights that `optimizer` holds, from a cache until it gets groups or modules are added."""
