@@ -70,7 +70,7 @@ class Doctor:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages that matter, of those that are installed."""
+    """Return the versions of those packages in ``_PACKAGES`` that are installed."""
     known = {}
     for name in _PACKAGES:
         try:

@@ -165,8 +165,9 @@ class _Watch:
 
 
 def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineRun) -> Parity:
-    """Compare the gradients at each replayed node with those of the engine; return a row for each, and whether order
-    agrees.
+    """Compare the gradients at each replayed node with those of the engine.
+
+    :returns: a row for each node, and whether the nodes ran in the same order.
     """
     rows = []
     for ran in runs:

@@ -275,9 +275,7 @@ class Both:
     # What differs
 
     def _compare_inputs(self, a: TapeOp, b: TapeOp) -> None:
-        """Compare the inputs of op `a` with those of op `b`, which corresponds to it in the other run; keep the
-        differences.
-        """
+        """Note how the inputs of op `a` differ from those of op `b`, its counterpart in the other run."""
         judged = self.judged
         for slot in range(max(len(a.inputs), len(b.inputs))):
             if slot >= len(a.inputs) or slot >= len(b.inputs):

@@ -62,7 +62,7 @@ def _given_signal(frame: FrameType, running: FrameType) -> bool:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error`, the exceptions that led to it (cause and context), and those that exception groups contain."""
+    """Yield `error`, its causes and contexts, and the members of exception groups among them."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     while stack:

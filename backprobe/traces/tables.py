@@ -67,7 +67,7 @@ def _is_number(text: str) -> bool:
 
 
 def _columns(record: object) -> Sequence[Column]:
-    """Return the columns for a type of record: those that it declares, those of the table below, or its fields."""
+    """Return the columns for a record: its ``COLUMNS``, else those in ``_COLUMNS``, else its fields."""
     return getattr(record, "COLUMNS", None) or _COLUMNS.get(type(record)) or _fields(record)
 
 

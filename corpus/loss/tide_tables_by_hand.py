@@ -1,7 +1,7 @@
 """Prediction of shape (N, 1) is subtracted from a target of shape (N,), broadcasting to (N, N); the loss pulls every
 prediction to the batch mean.
 
-Report: Well-known class, from memory: PyTorch forum and Stack Overflow threads on (N, 1) against (N,) targets,
+Report: well known, as in PyTorch forum and Stack Overflow threads on (N, 1) against (N,) targets,
 network predicts the mean
 """
 import math

@@ -1,7 +1,7 @@
 """ExponentialLR with a per-epoch gamma is stepped once per batch (40 times an epoch), so the learning rate is gone
 after about two epochs and the fit stalls.
 
-Report: Well-known class, from memory: PyTorch forum threads on scheduler.step() in the batch loop with a per-epoch
+Report: well known, as in PyTorch forum threads on scheduler.step() in the batch loop with a per-epoch
 gamma
 """
 import numpy as np

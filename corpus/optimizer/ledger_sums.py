@@ -1,7 +1,7 @@
 """Clip_grad_norm_ is called between zero_grad and backward, when there is nothing to clip, so the exploding gradients
 of the recurrent net reach the optimizer.
 
-Report: Well-known class, from memory: Stack Overflow / PyTorch forum on where clip_grad_norm_ belongs (after
+Report: well known, as in Stack Overflow / PyTorch forum on where clip_grad_norm_ belongs (after
 backward, before step)
 """
 import torch

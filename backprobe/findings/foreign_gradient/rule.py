@@ -72,8 +72,9 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
     """Return three events: the foreign gradient, the other optimizer's step, and the gradient of the optimizer's own
     loss.
 
-    The first backward call reached the parameters of both optimizers, the last only those of this one: if each reaches
-    those of another one as well, they share what this optimizer trains. ``None`` if the period does not have this form.
+    The first backward call reached the parameters of both optimizers, the last only those of this one. An optimizer
+    that has no such call of its own trains parts that several losses share. ``None`` if the period does not have this
+    form.
     """
     if row.events[-1].what != events.USED or any(e.what in (events.SHARED_STEP, events.REPLACED) for e in row.events):
         return None

@@ -49,7 +49,7 @@ def given_nothing(trace: Trace) -> list[Finding]:
 
 
 def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding], list[Parameter]]:
-    """Return findings for those of `lost` to which a custom function returns None, and the rest of `lost`.
+    """Return findings for parameters to which a custom function returns None, and the other parameters of `lost`.
 
     :param lost: parameters that never had a gradient.
     """

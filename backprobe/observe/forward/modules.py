@@ -530,8 +530,9 @@ class ModuleWatch:
         return next(((root, path) for root in self.roots if (path := root.path_of(module)) is not None), None)
 
     def full_name(self, root: RootModule, path: str) -> str:
-        """Return the display name of what is at `path` in an outermost module: with the module's label if there are
-        several.
+        """Return the display name of a module or parameter at `path` in the outermost module `root`.
+
+        It begins with the label of `root` if there are several outermost modules.
         """
         if self.naming <= 1 and (root.has_parameters or not self.naming):
             return path

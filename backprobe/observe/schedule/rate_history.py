@@ -8,8 +8,6 @@ from ...records import RaisedRate, Site
 
 #: The rate is noted again once it has changed by this share, and at most so often; then every second entry is dropped.
 NOTED_CHANGE, MAX_ENTRIES = 0.05, 512
-#: A rate that is this many times the one that the optimizer began with was raised, and not only warmed up.
-RAISED = 1.2
 
 
 class RateHistory:
@@ -45,6 +43,6 @@ class RateHistory:
         :param optimizer: its class. `assigned`: a line that assigns a rate; `made`: the line that makes the optimizer.
         """
         highest = max((rate for _, rate in self._entries), default=0.0)
-        if not self.base or highest <= RAISED * self.base:
+        if not self.base or highest <= (1 + NOTED_CHANGE) * self.base:
             return None
         return RaisedRate(optimizer, self.base, tuple(dict.fromkeys((*self._entries, self._last))), assigned, made)

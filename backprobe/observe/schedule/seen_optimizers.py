@@ -74,7 +74,7 @@ class SeenOptimizers:
         return self._by_id.get(by)
 
     def values(self) -> ValuesView[SeenOptimizer]:
-        """Return what is known of each optimizer."""
+        """Return the entry of each optimizer that was seen."""
         return self._by_id.values()
 
     def has(self, optimizer: torch.optim.Optimizer) -> bool:

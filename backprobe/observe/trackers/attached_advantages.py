@@ -29,7 +29,6 @@ from ...ops import canonical, canonical_names, names_of
 from ...records import AttachedAdvantage
 from ...source.frames import CodeLocation
 from ...torch_internals import private
-from ...torch_internals.async_scalars import capturing
 from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..forward.followed_tensors import (
@@ -44,6 +43,7 @@ from ..forward.followed_tensors import (
 )
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
+from ..schedule.losses import is_zero
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -337,14 +337,13 @@ class AttachedAdvantagesTracker(Tracker):
 
 
 def _have_gradients(running: ActiveBackward) -> bool:
-    """Return whether a parameter that a call reaches has a gradient that is not zero yet."""
-    with private.measuring():
+    """Return whether a parameter that a call reaches has a gradient that is known not to be zero before it runs.
+
+    Only the first ``MAX_READ_GRADIENTS`` parameters count.
+    """
+    with private.disable_function_modes():
         grads = [leaf.grad for _, leaf in running.graph.leaves[:MAX_READ_GRADIENTS]]
-        return any(
-            private.is_readable(grad) and not capturing() and bool(grad.count_nonzero())
-            for grad in grads
-            if grad is not None
-        )
+        return any(is_zero(grad) is False for grad in grads if grad is not None)
 
 
 def _is_varied(args: tuple[object, ...], value: object) -> bool:

@@ -45,9 +45,10 @@ _SUMS = ADDITIONS | DIFFERENCES | names_of(lambda row: row.is_distance)
 
 @dataclass(frozen=True)
 class _Derivative:
-    """A derivative without a graph: the call that computed it, and some leaves that what it differentiates depends on.
+    """A derivative without a graph.
 
-    :ivar leaves: by id, without those that it was taken by.
+    :ivar spot: the call that computed it.
+    :ivar leaves: some leaves of the differentiated function by id, without the inputs that it is differentiated by.
     """
 
     spot: CodeLocation | None

@@ -16,6 +16,7 @@ reported if all of this holds in each observed backward call:
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from ...ops import canonical, canonical_names
 from ...records import DetachedState
 from ...source.frames import CodeLocation, variables
 from ...source.roots import ModuleCallRef
+from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
 from ..backward.active_backward import ActiveBackward
 from ..forward.followed_tensors import RESHAPES, FollowedTensors
@@ -61,9 +63,9 @@ class _Nodes(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A result of a call of the module with this id, and where it was detached, if it was."""
+    """A result of a call of a module, and where it was detached, if it was."""
 
-    module: int
+    module: weakref.ref[nn.Module]
     nodes: _Nodes
     detached: CodeLocation | None = None
 
@@ -81,12 +83,14 @@ class _Pair(NamedTuple):
 class _Module:
     """A module whose state was detached.
 
+    :ivar position: its position among the modules.
     :ivar pairs: the most pairs of calls in one backward call. ``backwards``: the number of backward calls.
     """
 
     name: str
     where: ModuleCallRef | None
     first: int
+    position: int
     detached: CodeLocation | None = None
     called: CodeLocation | None = None
     pairs: int = 0
@@ -100,8 +104,9 @@ class DetachedStatesTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         """Start without modules."""
         self._context, self._frames = context, context.frames
-        self._modules: dict[int, _Module] = {}
-        # Of the running step.
+        self._known: IdentityMap[_Module] = IdentityMap()
+        self._modules: list[_Module] = []
+        # Of the running step; pairs by the position of their module in the list.
         self._states: FollowedTensors[_State] = FollowedTensors()
         self._pairs: dict[int, list[_Pair]] = {}
         self._calls = 0
@@ -161,10 +166,10 @@ class DetachedStatesTracker(Tracker):
         if self._calls > MAX_CALLS or not _has_one_step(module, op) or not all(map(_is_state, hidden)):
             return
         nodes = _Nodes(op.before, op.after)
-        known = [state for state in self._states.of(hidden) if state.module == id(module)]
+        known = [state for state in self._states.of(hidden) if state.module() is module]
         if known:
             self._add_pair(module, op, nodes, known[0], any(one.requires_grad for one in hidden))
-        self._put(op.out, _State(id(module), nodes))
+        self._put(op.out, _State(weakref.ref(module), nodes))
 
     def _add_pair(self, module: nn.Module, op: Op, nodes: _Nodes, state: _State, has_graph: bool) -> None:
         """Note a pair of calls, and the module if it is new.
@@ -172,24 +177,27 @@ class DetachedStatesTracker(Tracker):
         :param nodes: those of the later call; `state`: the state that it got from the earlier one.
         :param has_graph: whether a part of that state has a graph.
         """
-        if id(module) not in self._modules:
+        known = self._known.get(module)
+        if known is None:
             if len(self._modules) >= MAX_MODULES:
                 return
             stack = self._context.modules.stack
             where = stack[-1] if stack else None
-            self._modules[id(module)] = _Module(type(module).__name__, where, self._context.steps.index)
+            known = _Module(type(module).__name__, where, self._context.steps.index, len(self._modules))
+            self._known[module] = known
+            self._modules.append(known)
         detached = None if has_graph else state.detached
         pair = _Pair(state.nodes, nodes, detached, self._frames.spot_of_op(op.frame))
-        self._pairs.setdefault(id(module), []).append(pair)
+        self._pairs.setdefault(known.position, []).append(pair)
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Count the pairs of calls whose graphs both belong to a backward call."""
         if not self._pairs:
             return
         seqs = set(running.graph.seqs)
-        for by, pairs in self._pairs.items():
+        for position, pairs in self._pairs.items():
             inside = [pair for pair in pairs if pair.before.are_in(seqs) and pair.nodes.are_in(seqs)]
-            known = self._modules[by]
+            known = self._modules[position]
             if any(pair.detached is None for pair in pairs):
                 known.is_ruled_out = True
             elif len(inside) >= MIN_PAIRS:
@@ -200,7 +208,7 @@ class DetachedStatesTracker(Tracker):
     def records(self) -> Iterator[DetachedState]:
         """Yield a record of each module whose state was detached at every step of time."""
         site = self._frames.site
-        for one in self._modules.values():
+        for one in self._modules:
             if not one.is_ruled_out and one.backwards >= MIN_BACKWARDS:
                 name = self._context.modules.place_of(one.where)
                 places = site(one.detached), site(one.called)

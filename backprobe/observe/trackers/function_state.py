@@ -68,7 +68,7 @@ class FunctionStateTracker(Tracker):
         self._context, self._frames = context, context.frames
         self._custom_calls = CustomCalls(variables)
         #: Class of a function -> whether it keeps, outside ``ctx``, what its backward reads.
-        self._shares_state: dict[type[Any], bool] = {}
+        self._shares_state: weakref.WeakKeyDictionary[type[Any], bool] = weakref.WeakKeyDictionary()
         #: The functions that do, and how often each had a close inspection requested.
         self._followed: dict[type[Any], int] = {}
         self._layouts: weakref.WeakKeyDictionary[LiveLayout, list[int]] = weakref.WeakKeyDictionary()

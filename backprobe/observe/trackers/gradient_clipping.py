@@ -207,13 +207,15 @@ class GradientClippingTracker(Tracker):
         all are scaled by one factor, so the part of one that is here shows it.
         """
         total = call.total_norm
-        if total is not None and private.is_readable(total):
+        if total is None or capturing():
+            return None
+        if private.is_readable(total):
             line.reductions.append((total.detach().clone(), total.detach().clamp(max=call.bound)))
             return None
         parts = [
             part for p in with_grads[:MAX_CANDIDATES] if is_distributed(p.grad) and _is_plain(part := local(p.grad))
         ]
-        if total is None or not parts:
+        if not parts:
             return None
         part = max(parts, key=torch.Tensor.numel)
         before = quick_norm(part).float()

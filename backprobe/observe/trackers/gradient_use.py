@@ -183,9 +183,7 @@ class GradientUseTracker(Tracker):
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: object) -> None:
-        """Check, before a step, whether the optimizer has gradients, and whether they include those of its last
-        step.
-        """
+        """Check whether an optimizer that is about to step has gradients, and whether it used some of them before."""
         self._smallest_leaf = None
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:

@@ -1,11 +1,11 @@
 """Detects batches that train nothing and change the running statistics of layers that are trained on other data.
 
-Note [Batches that train nothing]: gradient mode does not concern running statistics: a layer in training mode takes
-over the statistics of every batch, also of one that is only looked at. In recorded steps, the statistics after a call
-of a layer, and those before it, give the mean and variance of its batch. Two kinds of batches are kept apart: those
-with gradient mode on, and the others. A look at the running statistics tells whether it matters: in a call in
-evaluation mode, and when the script ends. A monitor that runs every few steps is hardly ever in a recorded step. The
-number of batches between two steps of an optimizer shows it, and its next turn is inspected closely.
+Note [Batches that train nothing]: a layer in training mode updates its running statistics with every batch, also under
+``no_grad``. In recorded steps, the statistics before and after a call of a layer give the mean and variance of its
+batch. Batches with gradient mode on are kept apart from the others. Whether the others did harm is seen from the
+running statistics, in calls in evaluation mode and when the script ends. A monitor that runs every few steps is hardly
+ever in a recorded step. But there are more batches than usual before that step of the optimizer, and the next time is
+inspected closely.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...torch_internals.async_scalars import Later, capturing, fetch
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .buffers import NORMS
+from .buffers import NORMS, share_of_far_channels
 
 #: Most layers that are followed, and of one outermost module: the first ones see most of how data differ.
 MAX_LAYERS, MAX_LAYERS_OF_MODEL = 6, 2
@@ -49,9 +49,6 @@ STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 4
 MAX_EVALUATIONS = 200
 #: Names of code objects that are a part of the function around them.
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>")
-#: Two variances that differ by more than this factor are far apart, as are means by a standard deviation.
-FAR_VARIANCE = 4.0
-
 
 #: The mean and variance of each channel.
 _Moments = tuple[torch.Tensor, torch.Tensor]
@@ -338,11 +335,7 @@ def _joint(batches: Iterable[_Moments]) -> _Moments:
 def _far_share(one: _Moments, other: _Moments, eps: float) -> torch.Tensor:
     """Return the share of channels of `one` that are far from those of `other`.
 
-    That is a mean by more than a standard deviation, or a larger or smaller variance by ``FAR_VARIANCE``. The layer
-    adds `eps` to variances: differences of that size change nothing.
+    The layer adds `eps` to variances: differences of that size change nothing.
     """
     (mean, var), (other_mean, other_var) = one, other
-    var, other_var = var.clamp_min(0) + eps, other_var.clamp_min(0) + eps
-    far = (mean - other_mean).square() > other_var
-    wide = (var > FAR_VARIANCE * other_var) | (FAR_VARIANCE * var < other_var)
-    return (far | wide).float().mean()
+    return share_of_far_channels((mean, var.clamp_min(0) + eps), (other_mean, other_var.clamp_min(0) + eps))
