@@ -110,6 +110,7 @@ class StepController:
             requested=self._inspections.requested,
             backward_only=bool(repeated),
             diagnosed=self._cost.charged_diagnosis,
+            observed=self._context.observed_steps.observes(step.index),
         )
 
     def _start_fast_path(self) -> None:
@@ -119,9 +120,7 @@ class StepController:
             return
         begun, budget = self._steps.index, self._budget
         room = min(self._policy.fast_path_steps(begun), max(self._context.next_measured_step - begun, 0))
-        room = min(
-            [room, *(fast_path_limits(begun, budget.long_steps) for fast_path_limits in self._context.fast_path_limits)]
-        )
+        room = min([room, *(fast_path_limit(begun, budget.room) for fast_path_limit in self._context.fast_path_limits)])
         deferred = self._gets_deferred_records()
         if not deferred and self._steps.losses.was_just_cleared and budget.affords_deferred_records():
             return  # the next step finds out how its loss is summed up; those after it keep their losses

@@ -21,6 +21,7 @@ from .forward.observers import ForwardObservers
 from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
 from .forward.writes import WriteLog
+from .schedule.observed_steps import FastPathLimit, ObservedSteps
 from .schedule.settings import Settings
 from .schedule.step_hooks import StepFunction, StepHooks
 from .schedule.step_schedule import StepSchedule
@@ -50,8 +51,8 @@ class TrackerContext:
     :ivar measure_soon: requests the next statistics soon, because the last ones are an alarm if they persist.
     :ivar next_measured_step: the next step whose loss is needed: no step from it on takes the fast path until the
         number is set again.
-    :ivar fast_path_limits: functions that are given a step, and whether steps are long. Each returns how many steps
-        from that one on may take the fast path.
+    :ivar observed_steps: knows whether the running step is one in which trackers look at more than in others.
+    :ivar fast_path_limits: functions that each return how many steps from a given one on may take the fast path.
     :ivar batches: by step, the saved batches of a run without a folder to write them to.
     :ivar restorers: functions that remove our hooks from the process when observing pauses, also if the listener that
         should have done so has failed. Each may be called twice.
@@ -76,9 +77,15 @@ class TrackerContext:
     deliver_statistics: Callable[[Measured], None] = lambda measured: None
     measure_soon: Callable[[], None] = lambda: None
     next_measured_step: int = sys.maxsize
-    fast_path_limits: list[Callable[[int, bool], int]] = field(default_factory=list)
+    observed_steps: ObservedSteps = field(init=False)
+    fast_path_limits: list[FastPathLimit] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
     restorers: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
+
+    def __post_init__(self) -> None:
+        """Let the fast path end before each observed step."""
+        self.observed_steps = ObservedSteps(self.steps)
+        self.fast_path_limits.append(self.observed_steps.steps_until_observed)
 
     def step_hooks(
         self, owner: Tracker, before: StepFunction | None = None, after: StepFunction | None = None

@@ -26,6 +26,8 @@ from .changed_by import Change
 
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
 MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
+#: Elements of a gradient that are read first to know whether any is not zero.
+MAX_ELEMENTS_READ_AT_FIRST = 16
 #: The relative difference of norms up to which a weight counts as restored: adding and subtracting the same rounds.
 MAX_RESTORED_DIFFERENCE = 1e-5
 
@@ -202,9 +204,22 @@ def can_account(parameter: object) -> bool:
 
 
 def may_be_nonzero(grad: torch.Tensor) -> bool:
-    """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
+    """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may.
+
+    A few elements decide for most gradients. Otherwise the smallest and the largest element do, which takes a tenth of
+    the time of ``torch.any``.
+    """
     here = private.local(grad)
-    return here is None or not private.is_readable(here) or not here.is_cpu or bool(here.any())
+    if here is None or not private.is_readable(here) or not here.is_cpu or here.numel() == 0:
+        return here is None or here.numel() != 0
+    here = here.detach()
+    count = min(MAX_ELEMENTS_READ_AT_FIRST, here.numel())
+    if here.is_contiguous() and any(here.as_strided((count,), (here.numel() // count,)).tolist()):
+        return True
+    if not is_float(here) or here.is_complex():
+        return bool(here.any())
+    low, high = here.aminmax()
+    return not (bool(low == 0) and bool(high == 0))
 
 
 def sample_norms(parameters: Sequence[torch.Tensor]) -> list[float | None]:

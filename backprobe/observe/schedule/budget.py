@@ -44,6 +44,7 @@ whose factor is too large produces such losses on purpose: with a scaler, all ar
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 #: Seconds of our own work that any run may spend.
 FREE_SECONDS = 1.0
@@ -65,6 +66,8 @@ UNRECORDED_STEP_FRACTION_IF_DEFERRED = 0.1
 MAX_DEFERRED_SECONDS = 0.5
 #: The part of the allowance for deferred records: keeping a loss is worth more than recording one more step's nodes.
 DEFERRED_RECORD_FRACTION = 0.5
+#: The part of the allowance for steps in which trackers look at more than others do: Note [Rows of observed steps].
+OBSERVED_STEP_FRACTION = 0.2
 #: Seconds: steps are long if their part of the allowance is more. Then fast-path steps are checked more often.
 LONG_STEP_ALLOWANCE_S = 8e-5
 #: The share for unrecorded steps if no nodes are recorded and there is no budget.
@@ -75,6 +78,17 @@ GRADIENT_CHECK_FRACTION = 0.8
 MAX_EXPLAINED_FAILURES = 20
 #: Backward calls in a row with a non-finite loss that are explained: Note [Bad losses in a row].
 MAX_CONSECUTIVE_BAD_LOSSES = 3
+
+
+class StepRoom(NamedTuple):
+    """The room that the next steps have for observation.
+
+    :ivar long_steps: their part of the allowance covers more than the fast path.
+    :ivar observed_share: the share of steps in which trackers may look at more than in others; infinite if unknown.
+    """
+
+    long_steps: bool
+    observed_share: float = math.inf
 
 
 class Budget:
@@ -113,6 +127,8 @@ class Budget:
         #: Running means: the seconds of a step without backprobe; the overhead of an unrecorded step that does not take
         #: the fast path; and the overhead of a fast-path step.
         self._mean_step_s = self._unrecorded_overhead_s = self._fast_path_overhead_s = 0.0
+        #: The same for unrecorded steps in which trackers look at more.
+        self._observed_overhead_s = 0.0
         #: Decayed sums over the latest stretches of fast-path steps: the seconds of overhead, and the number of steps.
         self._fast_path_totals = 0.0, 0.0
         #: Overhead of fast-path steps beyond ``FAST_PATH_CHARGE_FRACTION`` of the allowance, which is not charged.
@@ -144,6 +160,7 @@ class Budget:
         requested: bool = False,
         backward_only: bool = False,
         diagnosed: bool = False,
+        observed: bool = False,
     ) -> None:
         """Charge a finished step to the budget.
 
@@ -154,6 +171,7 @@ class Budget:
         :param requested: recorded because the ``InspectionSchedule`` requested it, and not by choice of the budget.
         :param backward_only: recorded without its forward (Note [Steps that repeat]).
         :param diagnosed: a failure was diagnosed in it, so that its cost is not typical.
+        :param observed: trackers looked at more than in other steps: Note [Rows of observed steps].
         """
         self.steps += 1
         self.recorded_steps += recorded
@@ -163,7 +181,9 @@ class Budget:
         self.script_seconds += max(seconds - overhead, 0.0)
         self.spent += overhead
         self._mean_step_s = _running_mean(self._mean_step_s, max(seconds - overhead, 0.0))
-        if not recorded and not diagnosed:
+        if observed and not recorded and not diagnosed:
+            self._observed_overhead_s = _running_mean(self._observed_overhead_s, overhead)
+        if not recorded and not diagnosed and not (observed and self._unrecorded_overhead_s):
             # The first unrecorded step takes much longer than the others: the mean falls faster than it rises.
             before = self._unrecorded_overhead_s
             self._unrecorded_overhead_s = (
@@ -309,6 +329,14 @@ class Budget:
         if deferred and 0 < missing_s < math.inf:  # until the next one can be recorded
             count = min(count, math.ceil(missing_s / max(allowance_s - self._fast_path_overhead_s, 1e-9)))
         return min(count, max(MAX_STEPS_BETWEEN_RECORDED - self._steps_since_full_record, 1))
+
+    @property
+    def room(self) -> StepRoom:
+        """Return what the steps that follow have room for, as ``next_fast_path_steps`` left it."""
+        if self._unrecorded_share is None or not self._observed_overhead_s:
+            return StepRoom(self.long_steps)
+        allowance_s = OBSERVED_STEP_FRACTION * self._unrecorded_share * self._mean_step_s
+        return StepRoom(self.long_steps, allowance_s / self._observed_overhead_s)
 
     def charge_deferred_records(self, steps: int, seconds: float) -> None:
         """Account for the deferred records of `steps` fast-path steps, which took `seconds` to make and deliver.

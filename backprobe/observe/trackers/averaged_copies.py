@@ -18,7 +18,7 @@ from ...source.roots import modules_in_sight
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.references import IdentityMap
-from ..ledger.observed_steps import ends_observed_row, is_observed_step
+from ..schedule.observed_steps import ends_observed_row, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .buffers import NORMS, share_of_far_channels

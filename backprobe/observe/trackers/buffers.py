@@ -36,12 +36,15 @@ from ...torch_internals.measure import spread
 from ...torch_internals.references import IdentityMap
 from ..ledger.buffer_history import BatchCount, BufferHistory
 from ..ledger.changed_by import change_by
-from ..ledger.observed_steps import (
+from ..schedule.budget import StepRoom
+from ..schedule.observed_steps import (
     FIRST_OBSERVED_STEPS,
+    MIN_ROWS_APART,
     OBSERVATION_INTERVAL,
     OBSERVED_STEPS_IN_A_ROW,
     ends_observed_row,
     is_observed_step,
+    rows_apart,
 )
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -260,18 +263,18 @@ class BufferTracker(Tracker):
         with private.disable_function_modes():
             return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
 
-    def _steps_until_look(self, step: int, long_steps: bool) -> int:
+    def _steps_until_look(self, step: int, room: StepRoom) -> int:
         """Return how many steps from `step` on may take the fast path: until the buffers are read again.
 
-        :param long_steps: steps are long enough to read the buffers in all steps of every other series of successive
-            steps; otherwise they are read in one step of it.
+        If steps are long, the buffers are read in all steps of an observed row, otherwise in its first.
         """
-        if not long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._look_until:
+        if not room.long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._look_until:
             return (
                 OBSERVATION_INTERVAL // 2 if step <= OBSERVATION_INTERVAL // 2 else OBSERVATION_INTERVAL
             ) - step  # steps 32 and 64
-        apart, kept = 2 * OBSERVATION_INTERVAL, OBSERVED_STEPS_IN_A_ROW if long_steps else 1
-        first = max(FIRST_OBSERVED_STEPS, self._look_until) if long_steps else self._look_until
+        apart = (rows_apart(room) if room.long_steps else MIN_ROWS_APART) * OBSERVATION_INTERVAL
+        kept = OBSERVED_STEPS_IN_A_ROW if room.long_steps else 1
+        first = max(FIRST_OBSERVED_STEPS, self._look_until) if room.long_steps else self._look_until
         return 0 if step < first or step % apart < kept else apart - step % apart
 
     def _check_buffers(self, step: int) -> None:

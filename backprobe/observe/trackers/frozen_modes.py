@@ -28,7 +28,7 @@ from ...torch_internals.memory_samples import WriteSample
 from ...torch_internals.optimizers import ids_held_by
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
-from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_observed_row, is_observed_step
+from ..schedule.observed_steps import OBSERVATION_INTERVAL, ends_observed_row, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .buffers import NORMS, has_learned

@@ -26,7 +26,6 @@ from ...torch_internals.gradient_clipping import CallListener, ClipCall
 from ...torch_internals.local import is_distributed, local
 from ...torch_internals.norms import quick_norm
 from ...torch_internals.optimizers import parameters_of
-from ..ledger.observed_steps import ObservedSteps
 from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -135,7 +134,7 @@ class GradientClippingTracker(Tracker):
         self._used_gradients: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], int]] = {}
         self._thread = threading.get_ident()
         self._listener: CallListener = self._clip_called
-        self._observed_steps = ObservedSteps(context)
+        self._observed_steps = context.observed_steps
         context.restorers.append(self.observing_pauses)
 
     def observing_begins(self) -> None:

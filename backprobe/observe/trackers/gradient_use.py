@@ -20,7 +20,6 @@ from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import may_be_nonzero
-from ..ledger.observed_steps import ObservedSteps
 from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -106,7 +105,7 @@ class GradientUseTracker(Tracker):
         self._calls_before_step = 0
         self._last_backward_spot: CodeLocation | None = None
         self._smallest_leaf: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
-        self._observed_steps = ObservedSteps(context)
+        self._observed_steps = context.observed_steps
 
     # Events of backward calls
 
@@ -192,7 +191,7 @@ class GradientUseTracker(Tracker):
             if state is not None and state.how:
                 self._freed_states.append(state)
             state = self._states[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
-            self._observed_steps.optimizer_found()
+            self._observed_steps.optimizer_found(optimizer)
         state.calls_before_step, state.began_without_gradients = state.unchanged_calls, state.backward_spot is None
         if not self._observed_steps.is_observed:
             return

@@ -25,7 +25,6 @@ from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import Account, can_account, sample_norms
 from ..ledger.changed_by import Change, change_by
 from ..ledger.changes import MAX_MEASURED_PARAMETERS, MeasuredChange, StepChanges, add_change
-from ..ledger.observed_steps import ObservedSteps
 from ..ledger.stays import (
     MAX_MEASURED_AGAIN,
     MAX_STEPS_MEASURED_AGAIN,
@@ -117,7 +116,7 @@ class LedgerTracker(Tracker):
         observes.
         """
         self._context, self._frames = context, context.frames
-        self._observed_steps = ObservedSteps(context)
+        self._observed_steps = context.observed_steps
         self._ledgers: dict[int, _OptimizerLedger] = {}
         self._ended_ledgers: list[_OptimizerLedger] = []
         #: In recorded steps: changes since the last look: to gradients, by the id of the gradient or of its parameter;
@@ -433,7 +432,7 @@ class LedgerTracker(Tracker):
                 self._ended_ledgers.append(ledger)
             ledger = _OptimizerLedger(count, weakref.ref(optimizer), type(optimizer).__name__)
             self._ledgers[id(optimizer)] = ledger
-            self._observed_steps.optimizer_found()
+            self._observed_steps.optimizer_found(optimizer)
         return ledger
 
     def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:

@@ -16,6 +16,7 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.measure import is_float, spread
 from ...torch_internals.optimizers import parameters_of
+from ..schedule.budget import StepRoom
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -102,7 +103,7 @@ class NewOptimizerTracker(Tracker):
         self._finished_sequences: list[_Sequence] = []
         context.fast_path_limits.append(self._steps_until_observed)
 
-    def _steps_until_observed(self, step: int, long_steps: bool) -> int:
+    def _steps_until_observed(self, step: int, room: StepRoom) -> int:
         """Return how many steps from `step` on may take the fast path: none while a suspect sequence is observed."""
         is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
         return 0 if is_observed else sys.maxsize

@@ -35,6 +35,7 @@ from ...torch_internals.measure import spread
 from ...torch_internals.memory_samples import MemorySample, has_memory
 from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.sharding import has_several_ranks
+from ..schedule.budget import StepRoom
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -316,7 +317,7 @@ class PutBackWeightsTracker(Tracker):
         spot = self._frames.spot(inner)
         return None if spot is None else (spot, self._frames.spot(inner.f_back))
 
-    def _steps_until_expected(self, step: int, long_steps: bool) -> int:
+    def _steps_until_expected(self, step: int, room: StepRoom) -> int:
         """Return how many steps from `step` on may take the fast path: until shortly before the next expected
         replacement.
         """

@@ -30,6 +30,7 @@ from ...source.sites import is_before
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing, fetch
 from ...torch_internals.references import IdentityMap
+from ..schedule.budget import StepRoom
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .buffers import NORMS, share_of_far_channels
@@ -180,7 +181,7 @@ class UntrainedBatchTracker(Tracker):
             self._is_inspecting = True
             self._context.inspect_until(self._expected_step + 1)
 
-    def _steps_until_expected(self, step: int, long_steps: bool) -> int:
+    def _steps_until_expected(self, step: int, room: StepRoom) -> int:
         """Return how many steps from `step` on may take the fast path: until shortly before an expected turn."""
         if not self._looks_left or step > self._expected_step:
             return sys.maxsize

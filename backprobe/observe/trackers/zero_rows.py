@@ -16,7 +16,7 @@ from ...torch_internals.measure import is_float, nonzero_rows
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
-from ..ledger.observed_steps import OBSERVATION_INTERVAL, is_observed_step
+from ..schedule.observed_steps import OBSERVATION_INTERVAL, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

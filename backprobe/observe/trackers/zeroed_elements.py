@@ -30,7 +30,7 @@ from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
 from ..ledger.changes import is_measurable
-from ..ledger.observed_steps import is_observed_step
+from ..schedule.observed_steps import is_observed_step
 from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
