@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import pytest
 import torch
 from torch import nn
 from torch.optim import optimizer as optim
 
+from backprobe.observe import own_time
+from backprobe.observe.events import Events
+from backprobe.observe.schedule.step_hooks import StepHooks
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
+from backprobe.observe.tracker import Tracker
+from backprobe.observe.tracker_context import TrackerContext
 from backprobe.records import ScheduleSeen
 
 
@@ -58,3 +64,21 @@ def test_hooks_do_nothing_while_observing_pauses() -> None:
     session.stop()
     (found,) = collector.trace(session).facts.of(ScheduleSeen)
     assert found.steps == 2
+
+
+def test_the_time_that_hooks_take_is_backprobes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def work(optimizer: Any) -> None:
+        nonlocal now
+        now += 0.5
+
+    monkeypatch.setattr(own_time, "_clock", lambda: now)
+    events = Events()
+    hooks = StepHooks(Tracker(cast("TrackerContext", None)), events, after=work)
+    hooks.attach()
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    for _ in range(1000):
+        optimizer.step()
+    hooks.remove()
+    assert events.own.sampled == pytest.approx(500.0, rel=0.01)

@@ -73,8 +73,8 @@ class OwnTime:
         """Start with no work."""
         #: Calls of torch functions that the recorder sees; entries into and exits from calls of modules.
         self.ops, self.enters, self.leaves = SampledWork(), SampledWork(), SampledWork()
-        #: Backward calls of fast-path steps.
-        self.fast_path_calls = SampledWork()
+        #: Backward calls of fast-path steps; functions of trackers around the steps of optimizers.
+        self.fast_path_calls, self.step_hooks = SampledWork(), SampledWork()
         #: Seconds measured with a clock.
         self.clocked = 0.0
         #: Of these, seconds in which the thread did not run.
@@ -127,7 +127,8 @@ class OwnTime:
     @property
     def sampled(self) -> float:
         """Seconds of frequent work so far, as sampled; they include waiting."""
-        return self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.fast_path_calls.seconds
+        frequent = self.ops, self.enters, self.leaves, self.fast_path_calls, self.step_hooks
+        return sum(work.seconds for work in frequent)
 
     @property
     def counted(self) -> float:

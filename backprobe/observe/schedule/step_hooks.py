@@ -73,12 +73,18 @@ class StepHooks:
     def _call(self, function: StepFunction | None, optimizer: torch.optim.Optimizer) -> None:
         """Call a function of the tracker with an optimizer, on the thread that attached the hooks.
 
-        A function mode of the user does not see what it reads of tensors. Errors are counted.
+        A function mode of the user does not see what it reads of tensors. A sample of the calls is timed. Errors are
+        counted.
         """
         if function is None or self._is_paused or threading.get_ident() != self._thread:
             return
+        own = self._events.own
+        own.step_hooks.left -= 1
+        mark = own.mark() if own.step_hooks.left <= 0 else None
         try:
             with disable_function_modes():
                 function(optimizer)
         except Exception as error:
             self._events.fault(self._owner, error)
+        if mark is not None:
+            own.often(own.step_hooks, mark, 0.0, False)
