@@ -424,3 +424,20 @@ def test_overheads_are_not_measured_under_a_mode_of_the_script() -> None:
     with Mode():
         assert overheads.overheads() == overheads.Overheads()
     assert not seen
+
+
+def test_work_that_has_not_ended_counts_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(own_time, "_clock", lambda: now)
+    own = own_time.OwnTime()
+    outer = own.begin()
+    now += 1.0
+    inner = own.begin()
+    now += 2.0
+    assert own.until_now == pytest.approx(3.0)
+    own.since(inner)
+    now += 4.0
+    assert own.until_now == pytest.approx(7.0)
+    own.since(outer)
+    now += 8.0
+    assert own.until_now == own.clocked == pytest.approx(7.0)

@@ -79,6 +79,8 @@ class OwnTime:
         self.clocked = 0.0
         #: Of these, seconds in which the thread did not run.
         self.stalled = 0.0
+        #: When the outermost piece of work began that has not ended, and the clocked seconds then.
+        self._unfinished: Mark | None = None
         #: Nodes that ran with a hook, and the extra seconds of each.
         self.nodes, self.per_node = 0, 0.0
 
@@ -88,11 +90,16 @@ class OwnTime:
 
     def begin(self) -> Begin:
         """Begin a piece of backprobe's work; ``since`` ends it."""
-        return _clock(), self.clocked, _ran(), self.stalled
+        now = _clock()
+        if self._unfinished is None:
+            self._unfinished = now, self.clocked
+        return now, self.clocked, _ran(), self.stalled
 
     def since(self, begin: Begin) -> float:
         """End a piece of backprobe's own work that began at `begin`, and account for it; return its seconds."""
         seconds = _clock() - begin[0]
+        if self._unfinished is not None and begin[0] == self._unfinished[0]:
+            self._unfinished = None
         stalled = seconds - (_ran() - begin[2])
         self.clocked = begin[1] + seconds
         self.stalled = begin[3] + (stalled if stalled > MIN_STALL_S else 0.0)
@@ -123,6 +130,14 @@ class OwnTime:
         :param elsewhere: seconds since `mark` that were the script's, less the overhead that no clock sees.
         """
         often.add(max(_clock() - mark[0] - (self.clocked - mark[1]) - elsewhere, 0.0), close)
+
+    @property
+    def until_now(self) -> float:
+        """Seconds of backprobe's work so far, with those of the piece of work that has not ended."""
+        if self._unfinished is None:
+            return self.clocked + self.counted
+        began, clocked = self._unfinished
+        return clocked + (_clock() - began) + self.counted
 
     @property
     def sampled(self) -> float:

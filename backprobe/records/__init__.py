@@ -83,7 +83,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .schedules import LoadedRate, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from .statistics import Measured
-from .steps import BriefSteps, LossGrowth, OptimizerSeen, ParameterStat, Step
+from .steps import BriefSteps, LossGrowth, OptimizerSeen, ParameterStat, Step, StepPhases
 from .updates import (
     AccumulationNames,
     ClimbingUpdates,
@@ -231,6 +231,7 @@ __all__ = [
     "StaleStatistics",
     "StateNotCopied",
     "Step",
+    "StepPhases",
     "Stopped",
     "StoppedLearning",
     "StraightThroughLoss",

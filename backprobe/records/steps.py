@@ -49,6 +49,31 @@ class Step:
     clip_norm: float | None = None
 
 
+@record
+@dataclass(frozen=True, slots=True)
+class StepPhases:
+    """Seconds of the parts of a recorded step on the host's clock, without backprobe's own work.
+
+    :ivar before: from the end of the last step to the first call of a module with gradient mode on: loading data,
+        evaluation, and all else that the script does there.
+    :ivar forward: from a call of an outermost module to the backward call; ``backward``: in backward calls.
+    :ivar optimizer: in steps of optimizers.
+    :ivar rest: between these, after the first backward call: clipping, a loss scaler, logging.
+    """
+
+    step: int
+    before: float
+    forward: float
+    backward: float
+    optimizer: float
+    rest: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of all parts together."""
+        return self.before + self.forward + self.backward + self.optimizer + self.rest
+
+
 @dataclass(frozen=True, slots=True)
 class BriefSteps:
     """Steps in a row of which little is known, in columns: a run of very short steps has millions of them.

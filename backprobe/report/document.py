@@ -20,13 +20,14 @@ from .compiled import compiled
 from .ledger import ledger
 from .levels import levels
 from .memory import memory
+from .phases import phases
 from .ranks import ranks
 from .steps import forwards, read_steps
 from .tables import Modules, Parameters, Sites, owner
 from .tensors import tensors
 
 #: Version of the document; the page reads no other.
-FORMAT = 2
+FORMAT = 3
 
 
 def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
@@ -73,6 +74,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "layouts": backwards.with_means(layouts.rows, selected, [call["layout"] for call in calls]),
         "calls": calls,
         "forward": forwards(trails, modules.of),
+        "phases": phases(trace),
         "memory": memory(trace, modules, sites),
         "tensors": tensors(trace, modules),
         "ranks": ranks(trace, sites.of),

@@ -2,6 +2,7 @@
 
 from .ledger import Ledger as Ledger
 from .part import Part as Part
+from .phases import TypicalStep as TypicalStep
 from .shown import Shown as Shown
 from .statistics import Statistics as Statistics
 from .steps import StepRow as StepRow

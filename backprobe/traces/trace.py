@@ -20,6 +20,7 @@ from ..records import (
     NodeRun,
     Parameter,
     Process,
+    StepPhases,
     TensorSeen,
     Unseen,
 )
@@ -28,6 +29,7 @@ from .coverage import Coverage
 from .gradients import WORDS, OneKind
 from .ledger import Ledger, ledger_of
 from .part import Part
+from .phases import TypicalStep, typical_step
 from .shown import Rows, Shown
 from .statistics import Statistics
 from .steps import StepRow, Steps, TracedStep, numbers_of
@@ -183,6 +185,19 @@ class Trace:
             self._findings, failed = self._findings(self)
             self.note_unseen(failed)
         return self._findings
+
+    @property
+    def step_phases(self) -> Sequence[StepPhases]:
+        """Seconds before the forward, in forward, backward and optimizer, and of the rest, of recorded steps.
+
+        Steps that are inspected closely are left out: they take much longer. At most 200 steps, spread over the run.
+        """
+        return tuple(self.facts.of(StepPhases))
+
+    @property
+    def typical_step(self) -> TypicalStep | None:
+        """The medians of ``step_phases``; ``None`` if no step was timed."""
+        return typical_step(self.step_phases)
 
     def note_unseen(self, unseen: Sequence[Unseen]) -> None:
         """Add work that was not observed to the coverage, such as rules that failed."""

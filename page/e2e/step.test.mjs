@@ -38,6 +38,23 @@ test("the finding's step is shown in every view, and what is of another step is 
   await page.context().close();
 });
 
+test("the Time view says how long the parts of a step take", async () => {
+  const page = await watched(browser);
+  await opened(page, "healthy", "#/time");
+  const panel = page.locator(".time > .chart-panel").first();
+  assert.match(await panel.innerText(), /^A step takes [\d.]+ (s|ms|µs)/);
+  const names = (await panel.locator(".time-phase-names li").allInnerTexts()).map(flat);
+  for (const name of ["Before the forward", "Forward", "Backward", "Optimizer"])
+    assert(
+      names.some((text) => new RegExp(`^${name} [\\d.]+ (s|ms|µs) [\\d.]+%$`).test(text)),
+      `${name}: ${names}`,
+    );
+  const widths = await panel.locator(".time-phases span").evaluateAll((all) => all.map((one) => one.clientWidth));
+  assert(widths.length >= 4 && widths.every((width) => width >= 2), String(widths));
+  page.quiet();
+  await page.context().close();
+});
+
 test("a step that is chosen in one view is that of all, and the address keeps it", async () => {
   const page = await watched(browser);
   await opened(page, "late", "#/flow");

@@ -34,7 +34,7 @@ const NONE: DecodedSeries["gradient"] = { low: new Float32Array(), high: new Flo
 
 export function documentOf(more: Partial<Decoded> = {}): Decoded {
   return {
-    format: 2,
+    format: 3,
     version: "",
     run: {
       name: "run",
@@ -68,6 +68,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
     layouts: [],
     calls: [],
     forward: [],
+    phases: null,
     memory: null,
     tensors: [],
     ranks: null,

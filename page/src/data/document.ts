@@ -6,7 +6,7 @@
  * there is nothing. Elsewhere numbers that JSON does not know are the strings "NaN", "Infinity" and "-Infinity". Paths
  * of modules are as `named_modules()` spells them; "" is the outermost module, or outside all.
  */
-export const FORMAT = 2;
+export const FORMAT = 3;
 
 export type Packed = { t: "f32" | "f64" | "i32" | "u8"; b: string };
 /** A number; as a string where JSON has none. `Number(x)` is right for both. */
@@ -35,6 +35,8 @@ export interface Document<F, I> {
   calls: Call<F, I>[];
   /** Norms of what modules returned, in the steps where they were measured. */
   forward: Forward<F, I>[];
+  /** The parts of a typical step; null where no step was timed. */
+  phases: Phases | null;
   memory: Memory<F> | null;
   tensors: Tensor<F>[];
   /** The processes of a run of several; null for one that was alone. */
@@ -275,6 +277,12 @@ export interface Forward<F, I> {
   /** Which call of the module, from 1. */
   nth: I;
   norm: F;
+}
+
+/** Median seconds of each part of the timed steps: before the forward, forward, backward, optimizer, and the rest. */
+export interface Phases {
+  steps: number;
+  seconds: number[];
 }
 
 /** What autograd kept for backward in one step (`--check memory`). */

@@ -6,7 +6,7 @@ export function empty(): Decoded {
   const ints = () => new Int32Array();
   const pair = () => ({ low: none(), high: none() });
   return {
-    format: 2,
+    format: 3,
     version: "",
     run: {
       name: "run",
@@ -58,6 +58,7 @@ export function empty(): Decoded {
     layouts: [],
     calls: [],
     forward: [],
+    phases: null,
     memory: null,
     tensors: [],
     ranks: null,

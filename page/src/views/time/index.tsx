@@ -16,6 +16,7 @@ import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
 import { aboutNode, type Spot } from "./about";
 import { closest, Icicle } from "./icicle";
+import { PhaseBar } from "./phases";
 import { byModule, byOp, coverage, type ModuleTime, type OpTime } from "./tables";
 import { timeline } from "./timeline";
 
@@ -58,6 +59,7 @@ function Time({ model, at, set, link }: ViewProps) {
   const top = modules.filter((m) => m.own > 0).sort((a, b) => b.own - a.own)[0];
   return (
     <div class="time">
+      {doc.phases && <PhaseBar phases={doc.phases} />}
       <div class="chart-bar">
         <CallChoice model={model} shown={number} set={set} />
         {timed && (
