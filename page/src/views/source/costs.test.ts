@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Decoded } from "../../data/document";
 import { Model } from "../../data/model";
 import { empty } from "../../testing/document";
-import { byFile, chief, costs, foremost, mark, marked, next, nodesAt } from "./costs";
+import { byFile, chief, costs, foremost, heldByOneLine, mark, marked, next, nodesAt } from "./costs";
 
 const site = (file: string, line: number) => ({ file, line, function: "f", text: "" });
 
@@ -168,4 +168,25 @@ test("of libraries: the file that is called through most lines", () => {
 test("from mark to mark, around the end", () => {
   expect([next([2, 5], 0, 1), next([2, 5], 2, 1), next([2, 5], 5, 1)]).toEqual([2, 5, 2]);
   expect([next([2, 5], 5, -1), next([2, 5], 2, -1), next([], 3, 1)]).toEqual([2, 5, 0]);
+});
+
+describe("a line that holds nearly all nodes", () => {
+  const held = (sites: number[]) => {
+    const made = doc();
+    const ints = Int32Array.from(sites);
+    made.layouts[0] = { ...made.layouts[0]!, site: ints };
+    const model = new Model(made);
+    return heldByOneLine(model, model.doc.calls[0]);
+  };
+  const many = (n: number, site: number) => Array.from({ length: n }, () => site);
+
+  test("is one with nine tenths of them", () => {
+    expect(held([...many(27, 0), ...many(3, 1), ...many(9, -1)])).toBe(true);
+    expect(held([...many(26, 0), ...many(4, 1)])).toBe(false);
+  });
+
+  test("says nothing where there are few nodes, or no call", () => {
+    expect(held(many(19, 0))).toBe(false);
+    expect(heldByOneLine(new Model(doc()), undefined)).toBe(false);
+  });
 });

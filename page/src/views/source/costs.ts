@@ -154,6 +154,23 @@ export function chief(model: Model, times: ReadonlyMap<string, number>, library 
   return best;
 }
 
+/** How many nodes of a call the user's lines need to have for a share to say anything. */
+const FEWEST_NODES = 20;
+
+/** Whether one line of the user's made nearly all nodes of a call, as where a library runs the training: its lines then say
+ * more than the user's. */
+export function heldByOneLine(model: Model, call: Calls | undefined): boolean {
+  if (call === undefined) return false;
+  const counts = new Map<number, number>();
+  let all = 0;
+  for (const site of model.nodes(call).site) {
+    if (site < 0) continue;
+    counts.set(site, (counts.get(site) ?? 0) + 1);
+    all++;
+  }
+  return all >= FEWEST_NODES && Math.max(...counts.values()) >= 0.9 * all;
+}
+
 /** What the nodes of a line are: names with how many there are, most first; their modules in forward order; their site. */
 export interface Nodes {
   names: [string, number][];

@@ -9,7 +9,7 @@ import { seconds } from "../../parts/words";
 import { whole } from "../../route";
 import type { ViewProps } from "../view";
 import { About } from "./about";
-import { byFile, chief, costs, foremost, MARKS, marked, next } from "./costs";
+import { byFile, chief, costs, foremost, heldByOneLine, MARKS, marked, next } from "./costs";
 import { keptBeside, rowsOf } from "./gaps";
 import { Listing, ROW } from "./listing";
 
@@ -22,7 +22,9 @@ export function Source({ model, at, set, link }: ViewProps) {
   const asked = sources.findIndex((one) => one.file === at.file);
   const mine = chief(model, times);
   const library = chief(model, times, true);
-  const source = sources[asked >= 0 ? asked : mine >= 0 ? mine : library]!;
+  const told = model.doc.findings.length > 0;
+  const within = useMemo(() => !told && library >= 0 && heldByOneLine(model, call), [model, call, told, library]);
+  const source = sources[asked >= 0 ? asked : mine >= 0 && !within ? mine : library]!;
   const found = useMemo(() => costs(model, source.file, source.lines.length, call), [model, source, call]);
   const begins = useMemo(() => starts(source.lines), [source]);
   const marks = useMemo(() => marked(found), [found]);
