@@ -269,6 +269,28 @@ class MisalignedTargets:
 
 @record
 @dataclass(frozen=True, slots=True)
+class GrownFactor:
+    """A factor of a divergence in the loss of a variational autoencoder that grew beyond the evidence lower bound.
+
+    :ivar step: the measured step in which the divergence counted as much as in that bound, or the first one after it.
+    :ivar divergence: the mean divergence of a sample's posterior from the prior in that step, in nats.
+    :ivar before, after: the factor in that step, and in the last measured step.
+    :ivar is_growing: it still grew in the last quarter of the steps between them.
+    :ivar multiplied: the line that multiplies the divergence by the factor.
+    :ivar computed: the line that computes the factor, as far as the source tells.
+    """
+
+    step: int
+    divergence: float
+    before: float
+    after: float
+    is_growing: bool
+    multiplied: Site | None
+    computed: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class CollapsedPosterior:
     """A variational autoencoder whose posterior is equal to the prior at the end of the run.
 
@@ -279,6 +301,7 @@ class CollapsedPosterior:
         it is not known.
     :ivar ratio: the weight of the divergence in the loss, as a multiple of that of an element of the reconstruction.
     :ivar site, compared: the lines of the divergence and of the comparison; ``failed``: that of the backward call.
+    :ivar grown: the factor of the divergence that grew until the codes were lost, if there is one.
     """
 
     first: int
@@ -291,6 +314,7 @@ class CollapsedPosterior:
     site: Site | None
     compared: Site | None
     failed: Site | None
+    grown: GrownFactor | None = None
 
 
 @record

@@ -14,6 +14,7 @@ ROLE_MEANINGS = MappingProxyType(
         "enabled": "where gradients were switched on again, too late",
         "loss": "where the loss was computed from what has no graph",
         "term": "where a term is added to the loss",
+        "multiplied": "where a term is multiplied by a factor",
         "compared": "where a result is compared with its target",
         "mutated": "where a tensor was changed in place",
         "bypass": "where the forward was called around the module's hooks",

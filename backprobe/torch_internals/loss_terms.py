@@ -41,6 +41,13 @@ class NormalDivergence(NamedTuple):
     variances: torch.Tensor
 
 
+class Scale(NamedTuple):
+    """A node that multiplies a term of a loss by a number."""
+
+    node: Any
+    factor: float
+
+
 class Comparison(NamedTuple):
     """An operation that compares results with targets.
 
@@ -72,6 +79,29 @@ def terms_of(root: object) -> list[Term]:
     else:
         return []
     return [Term(node, number, weight) for (node, number), weight in weights.items()]
+
+
+def scales_of(root: object, term: Term) -> list[Scale]:
+    """Return what multiplies a term of the loss that node `root` made by a number, the outermost first.
+
+    If the term is added several times, only one way to it counts.
+    """
+    way: dict[Any, Any] = {root: None}
+    open_ = [root]
+    for node in open_:
+        if node is term.node or len(open_) > MAX_NODES:
+            break
+        for child, _, _ in _parts(node) or ():
+            if child not in way:
+                way[child] = node
+                open_.append(child)
+    nodes: list[Any] = []
+    node = term.node if term.node in way else None
+    while node is not None:
+        nodes.insert(0, node)
+        node = way[node]
+    found = (node for node in nodes[:-1] if canonical(node.name()) in ("mul", "div"))
+    return [Scale(node, _parts(node)[0][2]) for node in found]  # type: ignore[index]
 
 
 def _parts(node: Any) -> list[tuple[Any, int, float]] | None:

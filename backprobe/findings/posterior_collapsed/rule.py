@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...records import CollapsedPosterior, Finding
+from ...records import CollapsedPosterior, Finding, GrownFactor
 from ..rules import GRADIENTS_INVALID, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,11 @@ def posterior_collapsed(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: CollapsedPosterior) -> Finding:
-    """Return the finding for codes that carry nothing, at the line that computes their divergence from the prior."""
+    """Return the finding for codes that carry nothing: at the line that computes the factor that grew, if one did, and
+    otherwise at the line that compares the reconstruction.
+    """
+    if seen.grown is not None:
+        return _finding_of_growth(seen, seen.grown)
     outweighs = seen.ratio is not None and seen.ratio >= MIN_RATIO
     title = "the codes carry nothing: at the end of the run the posterior of each sample is the prior"
     if outweighs:
@@ -52,17 +56,50 @@ def _finding(seen: CollapsedPosterior) -> Finding:
         sites=sites_of(
             ("cause" if outweighs else "compared", seen.compared), ("term", seen.site), ("failed", seen.failed)
         ),
-        evidence={
-            "divergence": seen.divergence,
-            "codes": seen.codes,
-            "elements": seen.elements,
-            "ratio": seen.ratio,
-        },
+        evidence=_evidence(seen),
         advice=_advice(seen)
         if outweighs
         else "The decoder does without its code. Raise the weight of the divergence "
         "from 0 over the first steps, or make the decoder weaker.",
     )
+
+
+def _finding_of_growth(seen: CollapsedPosterior, grown: GrownFactor) -> Finding:
+    """Return the finding for codes that a growing factor of the divergence has emptied."""
+    verb = "keeps growing" if grown.is_growing else "grew too far"
+    used = f"at step {grown.step:,} the codes still carried {grown.divergence:.2g} nats"
+    lines = [line for line in (grown.computed, grown.multiplied) if line is not None]
+    cause, rest = (lines[0], lines[1:]) if lines else (seen.site, [])
+    return Finding(
+        kind="posterior-collapsed",
+        severity="warning",
+        title=f"the factor of the divergence {verb}, from {grown.before:.3g} to {grown.after:.3g}: {used}, and now the "
+        "posterior of each sample is the prior",
+        confidence="likely",
+        step=seen.first,
+        sites=sites_of(
+            ("cause", cause), *(("multiplied", line) for line in rest), ("term", seen.site), ("failed", seen.failed)
+        ),
+        evidence={
+            **_evidence(seen),
+            "factor": [grown.before, grown.after],
+            "divergence_before": grown.divergence,
+            "step_before": grown.step,
+            "candidates": [f"{line.file}:{line.line}" for line in lines],
+        },
+        advice="Let the warm-up end: min(1.0, ...) stops where the divergence counts as much as in the evidence lower "
+        "bound. Beyond that, codes cost more and more, until none is worth its price.",
+    )
+
+
+def _evidence(seen: CollapsedPosterior) -> dict[str, object]:
+    """Return the numbers of a collapse."""
+    return {
+        "divergence": seen.divergence,
+        "codes": seen.codes,
+        "elements": seen.elements,
+        "ratio": seen.ratio,
+    }
 
 
 def _advice(seen: CollapsedPosterior) -> str:

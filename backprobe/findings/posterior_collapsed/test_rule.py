@@ -8,7 +8,7 @@ import pytest
 from handmade import at, only, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import CollapsedPosterior
+from backprobe.records import CollapsedPosterior, GrownFactor, Site
 
 COLLAPSED_POSTERIOR = CollapsedPosterior(90, 130, 2e-5, 8, "mse_loss", 64, 64.0, at(21), at(20), at(90))
 
@@ -33,6 +33,37 @@ def test_one_run_one_finding(kind: str) -> None:
 def test_a_weight_that_the_script_chose() -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(COLLAPSED_POSTERIOR, ratio=200.0)]))
     assert found.advice.startswith("Multiply the divergence by 0.005") and found.severity == "warning"
+
+
+GROWN = dataclasses.replace(
+    COLLAPSED_POSTERIOR, ratio=3.9, grown=GrownFactor(240, 1.41, 1.0, 3.96, True, at(30), at(10))
+)
+
+
+def test_a_factor_that_grew_until_the_codes_were_lost() -> None:
+    found = only(traced(STEP, seen=[GROWN]))
+    assert [(site.role, site.site.line) for site in found.sites] == [
+        ("cause", 10),
+        ("multiplied", 30),
+        ("term", 21),
+        ("failed", 90),
+    ]
+    assert (found.severity, found.confidence) == ("warning", "likely")
+    assert found.title == (
+        "the factor of the divergence keeps growing, from 1 to 3.96: at step 240 the codes still carried 1.4 nats, and "
+        "now the posterior of each sample is the prior"
+    )
+    assert found.advice.startswith("Let the warm-up end: min(1.0, ...)")
+    assert found.evidence["factor"] == [1.0, 3.96]
+
+
+@pytest.mark.parametrize(("multiplied", "cause"), [(at(30), 30), (None, 21)])
+def test_a_factor_whose_line_is_not_known(multiplied: Site | None, cause: int) -> None:
+    assert GROWN.grown is not None
+    grown = dataclasses.replace(GROWN.grown, is_growing=False, computed=None, multiplied=multiplied)
+    found = only(traced(STEP, seen=[dataclasses.replace(GROWN, grown=grown)]))
+    assert (found.sites[0].role, found.sites[0].site.line) == ("cause", cause)
+    assert found.title.startswith("the factor of the divergence grew too far, from 1 to 3.96")
 
 
 @pytest.mark.parametrize("ratio", [None, 1.0, 5.9])
