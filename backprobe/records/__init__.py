@@ -31,7 +31,7 @@ from .loss_targets import (
     StraightThroughLoss,
     UndetachedStep,
 )
-from .loss_terms import DetachedState, LostTerm, SampleWithoutGradient
+from .loss_terms import DetachedState, EqualStates, LostTerm, SampleWithoutGradient
 from .memory import (
     GradientCycle,
     Retained,
@@ -138,6 +138,7 @@ __all__ = [
     "Derivative",
     "DetachedState",
     "Divergence",
+    "EqualStates",
     "EqualUnits",
     "Facts",
     "FailedAllocation",

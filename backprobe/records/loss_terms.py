@@ -73,3 +73,27 @@ class DetachedState:
     step: int
     detached: Site | None
     called: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class EqualStates:
+    """A prediction and its bootstrapped target that are computed from equal values, in each inspected step.
+
+    :ivar module: the outermost module that computes the prediction.
+    :ivar rows: the rows of a batch; ``steps``: the number of steps; ``first``: the first of them.
+    :ivar made: the lines that made the batches of states and of next states, as far as they are known.
+    :ivar called: the lines that call the module with them; ``compared``: the line that compares their results.
+    :ivar returned: lines of methods that return an array into which their class writes.
+    :ivar stored: lines that store transitions.
+    """
+
+    module: str | None
+    rows: int
+    steps: int
+    first: int
+    made: tuple[Site | None, Site | None]
+    called: tuple[Site | None, Site | None]
+    compared: Site | None
+    returned: tuple[Site, ...]
+    stored: tuple[Site, ...]

@@ -43,6 +43,7 @@ ROLE_MEANINGS = MappingProxyType(
         "hook": "where a hook was registered",
         "region": "where a checkpoint, or a compiled region, was called",
         "changed": "what changed between the forward and its recomputation, or where ranks began to differ",
+        "stored": "where values are stored for later",
         "evaluated": "where the model was put in evaluation mode",
         "masked": "where an operation uses a mask",
         "shifted": "where targets were shifted",
@@ -84,6 +85,10 @@ _MEANINGS_IN_KINDS = MappingProxyType(
         ("vanishing-gradient", "cause"): "where the gradient gets smaller",
         ("exploding-gradient", "cause"): "where the gradient gets greater",
         ("backward-never-called", "called"): "a line that calls the module",
+        ("next-states-equal", "made"): "where a batch of states, or of next states, is made",
+        ("next-states-equal", "called"): "the line that calls a module with a batch",
+        ("next-states-equal", "stored"): "a line that stores a transition",
+        ("next-states-equal", "returned"): "a method that returns an array and writes into it: a possible reason",
         ("detached-in-time", "cut"): "where the hidden state is detached",
         ("detached-in-time", "called"): "the line that calls the recurrent module",
     }

@@ -56,6 +56,12 @@ class FollowedTensors(Generic[_Known]):
         if len(self._known) < MAX_FOLLOWED:
             self._known[id(tensor)] = _ref(tensor), known
 
+    def keep_living(self, most: int) -> None:
+        """Forget tensors that are gone; all of them if more than `most` are left."""
+        self._known = {number: one for number, one in self._known.items() if one[0]() is not None}
+        if len(self._known) > most:
+            self._known.clear()
+
     def drop(self, tensor: torch.Tensor) -> None:
         """Forget a tensor."""
         self._known.pop(id(tensor), None)

@@ -1,0 +1,1 @@
+"""Rule for bootstrapped targets that are computed from the same states as the prediction."""
