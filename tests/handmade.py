@@ -49,6 +49,7 @@ def run(name: str, *edges: int | None, **more: Any) -> NodeRun:
         op=more.pop("op", ""),
         parameter=more.pop("parameter", None),
         edges=tuple(None if e is None else (e, 0) for e in edges),
+        library=more.pop("library", ()),
     )
     assert not more, more
     return NodeRun(node, 0 if ran else None, 0.0, _stats(came), _stats(gave))
@@ -80,7 +81,8 @@ def _placed(one: NodeRun, i: int) -> NodeRun:
     node = one.node
     seq = 100 - i if node.seq < 0 else node.seq
     placed = Node(
-        *(i, node.name, seq, node.module, node.call, node.site, node.op, node.parameter, node.edges), node.leaf_shape
+        *(i, node.name, seq, node.module, node.call, node.site, node.op, node.parameter, node.edges),
+        *(node.leaf_shape, node.library),
     )
     return NodeRun(placed, None if one.order is None else i, one.seconds, one.grad_outputs, one.grad_inputs)
 

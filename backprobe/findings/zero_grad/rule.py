@@ -19,6 +19,7 @@ from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recor
 from ..relations.module_backward import without_own_backward
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
 from .rounding import rounding, single_values
+from .samples import AttachedSample, attached_sample
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -35,6 +36,13 @@ HALF_SHARE = 0.5
 MIN_RECORDED_EMPTY_STEPS = 3
 #: The least first calls that must be known to say that they had no zeros.
 MIN_FIRST_CALLS = 3
+#: What to do about a sample whose graph makes gradients cancel, by whether ``rsample()`` drew it.
+_SAMPLE_ADVICE = {
+    True: "Draw with sample(), or give sample.detach() to log_prob(): the score of a sample is trained with the sample "
+    "fixed. rsample() is for losses that use the sample itself.",
+    False: "Detach the sum before the subtraction, as for a sample whose log-probability is trained: only then does "
+    "the difference depend on what was added.",
+}
 
 
 @rule(
@@ -142,13 +150,13 @@ def _died(trace: Trace) -> list[Finding]:
     for call, names in _died_in(trace, rest):
         for name, run, _ in _killers(call, names):
             run = _in_region(run, call, inside)
-            if may_die(run):
+            if may_die(run) or _scores_own_sample(run, call):
                 groups.setdefault((run.name, run.site, run.module), (run, set(), call))[1].add(name)
                 rest.discard(name)
         if groups:
             break
     for name, run, _ in _killers(calls[0], rest):
-        if may_die(run):
+        if may_die(run) or _scores_own_sample(run, calls[0]):
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
     _merge_lines(groups)
     return [
@@ -179,6 +187,12 @@ def _may_die(run: NodeRun) -> bool:
     operator = _operator_of(run)
     may = operator.has_flat_parts or operator.zero_derivative or operator.casts
     return may or run.node.op == OWN_FUNCTION or _has_zero_factors(run)
+
+
+def _scores_own_sample(run: NodeRun, call: BackwardCall) -> bool:
+    """Return whether gradients cancel around the node because of a sample of ``rsample()`` that keeps its graph."""
+    sample = attached_sample(run, call) if _cancels(run) else None
+    return sample is not None and sample.by_rsample
 
 
 def _has_zero_factors(run: NodeRun) -> bool:
@@ -431,6 +445,13 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
     return False
 
 
+def _through(sample: AttachedSample, op: str) -> str:
+    """Return in words what cancels around the operation `op`, into which a sample with its graph goes."""
+    if sample.by_rsample:
+        return "a sample of rsample() is used with its graph, so that what goes back through it and around it"
+    return f"{op} subtracts what was added just before, with a graph on both sides, and what goes back through them"
+
+
 def _finding(
     run: NodeRun,
     names: list[str],
@@ -450,6 +471,7 @@ def _finding(
     flat, rounds = operator.zero_derivative and not operator.is_fill, operator.casts
     # A bias that both sides have alone cancels too, whatever they are: all parameters have to.
     compares = cancels and _compares(run, call) and {r.parameter for r in call.nodes if r.parameter} <= set(names)
+    sample = attached_sample(run, call) if cancels and not compares else None
     why = "its derivative was zero for everything that it got"
     if flat:
         why = "its derivative is zero wherever it exists"
@@ -461,7 +483,8 @@ def _finding(
     defined = dict.fromkeys(parameter.defined for parameter in zeros)
     if undetached is not None and flat:
         why += ", and the straight-through step detaches nothing"
-    cuts = ("cut", undetached if flat else None), ("cut", run.site)
+    drawn = sample.site if sample is not None and sample.site != run.site else None
+    cuts = ("cut", drawn), ("cut", undetached if flat else None), ("cut", run.site)
     sites = sites_of(*cuts, *(("defined", site) for site in defined), ("failed", call.site))
     return Finding(
         kind="zero-grad",
@@ -473,6 +496,8 @@ def _finding(
         else f"what goes back through the two sides of a difference in {op} cancels exactly, as it does if they are "
         f"equal: {few(names)} never learn"
         if compares
+        else f"{_through(sample, op)} adds up to exactly zero: {few(names)} never learn"
+        if sample is not None
         else f"what goes back through {op} and around it adds up to exactly zero (its result does not depend on what "
         f"it is given): {few(names)} never learn"
         if cancels
@@ -498,6 +523,8 @@ def _finding(
             else "Nothing can be learned from comparing an example with itself: look at how pairs are drawn "
             "(an index that repeats, a positive or a negative that is the anchor itself)."
             if compares
+            else _SAMPLE_ADVICE[sample.by_rsample]
+            if sample is not None
             else "Over a single element a mean is that element, and a sum is too: subtract or divide over a dimension "
             "that has several, or leave the normalisation out."
             if cancels

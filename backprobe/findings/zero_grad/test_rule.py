@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
 from learning import DEAD, STEP, flat, lost, reached, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, NodeRun, ParameterStat, Step
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, NodeRun, ParameterStat, Site, Step
 from backprobe.traces import Steps, TracedStep
 
 #: Kind -> a run that shows it; the sites of the finding.
@@ -98,6 +98,64 @@ def test_what_a_gradient_was_not_asked_for_is_no_zero() -> None:
     parameters = [parameter("bias", alive=False), parameter("weight")]
     calls = [biased(0, ran=False), biased(1), biased(2, ran=False), biased(3)]
     assert kinds(traced(*calls, parameters=parameters)) == []
+
+
+# Samples that keep their graph
+
+#: Lines of torch's distributions that compute a sample, and its log-probability.
+RSAMPLE = (Site("/lib/torch/distributions/normal.py", 80, "rsample"),)
+LOG_PROB = (Site("/lib/torch/distributions/normal.py", 95, "log_prob"),)
+
+
+def scored(
+    index: int = 0, sample: str = "AddBackward0", library: tuple[Site, ...] = RSAMPLE, left: float = 0.0
+) -> BackwardCall:
+    """A policy whose sample, drawn in line 20, is given to `log_prob` in line 21: `left` is left for the mean."""
+    runs = [
+        run("SubBackward0", 1, 3, op="sub", line=21, gave=(1.0, 1.0), library=LOG_PROB if library else ()),
+        run("StackBackward0", 2, op="stack", line=21),
+        run(sample, 3, 5, op="add", line=20, gave=(1.0, 1.0), library=library),
+        run("AddmmBackward0", 4, op="linear", line=12, came=(left,), gave=(left,)),
+        leaf("mean.weight", came=left),
+        leaf("spread"),
+    ]
+    return call(*runs, index=index, step=index)
+
+
+SCORED = [parameter("mean.weight", alive=False), parameter("spread")]
+
+
+def test_a_sample_that_is_scored_with_its_graph() -> None:
+    found = only(traced(*map(scored, range(4)), parameters=SCORED))
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "certain", ("mean.weight",))
+    assert roles(found) == [("cut", 20), ("cut", 21), ("failed", 90)]
+    assert found.title == (
+        "a sample of rsample() is used with its graph, so that what goes back through it and around it adds up to "
+        "exactly zero: mean.weight never learn"
+    )
+    assert "sample.detach()" in found.advice
+
+
+def test_a_sample_that_is_a_sum_of_the_script() -> None:
+    found = only(traced(*(scored(i, library=()) for i in range(4)), parameters=SCORED))
+    assert roles(found) == [("cut", 20), ("cut", 21), ("failed", 90)]
+    assert found.title.startswith("sub subtracts what was added just before, with a graph on both sides")
+
+
+def test_another_operation_before_the_difference_is_no_sample() -> None:
+    found = only(traced(*(scored(i, "MulBackward0", ()) for i in range(4)), parameters=SCORED))
+    assert roles(found) == [("cut", 21), ("failed", 90)]
+    assert "and around it adds up to exactly zero (its result does not depend" in found.title
+
+
+def test_samples_that_are_scored_from_a_step_on() -> None:
+    calls = [scored(i, left=1.0 if i < 8 else 0.0) for i in range(16)]
+    found = only(traced(*calls, parameters=reached("mean.weight", "spread")))
+    assert (found.confidence, found.step, roles(found)[0]) == ("likely", 8, ("cut", 20))
+    assert not kinds(traced(*calls, scored(16, left=1.0), parameters=reached("mean.weight", "spread")))
+    # A sum of the script may become equal to what is subtracted from it, for a reason that is not known.
+    by_hand = [scored(i, library=(), left=1.0 if i < 8 else 0.0) for i in range(16)]
+    assert not kinds(traced(*by_hand, parameters=reached("mean.weight", "spread")))
 
 
 # From a step on
