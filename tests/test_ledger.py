@@ -389,6 +389,49 @@ def test_the_statement_that_casts_the_model() -> None:
     assert [site.text for site in row.cast_at] == ["model = model.to(torch.bfloat16)"]
 
 
+def cast_lines(make: Callable[[], nn.Module]) -> list[str]:
+    """Return the lines that the ledger names for a model that `make` gives in 16 bits."""
+
+    def run() -> None:
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        for _ in range(12):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4).to(torch.bfloat16)).float().square().mean().backward()
+            optimizer.step()
+
+    (row, *_) = recorded(run).facts.of(LedgerRow)
+    return [site.text for site in row.cast_at]
+
+
+def test_a_cast_is_observed_however_it_is_written() -> None:
+    class Wrapper:
+        def __init__(self, model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
+            self.dtype = dtype
+            self.model = model.to("cpu", self.dtype)
+
+    def by_data() -> nn.Module:
+        model = small_model()
+        for p in model.parameters():
+            p.data = p.data.to(torch.bfloat16)
+        return model
+
+    def in_two_steps() -> nn.Module:
+        model = small_model().half()
+        return model.to(torch.float32).bfloat16()
+
+    assert cast_lines(lambda: Wrapper(small_model()).model) == ['self.model = model.to("cpu", self.dtype)']
+    assert cast_lines(by_data) == ["p.data = p.data.to(torch.bfloat16)"]
+    assert cast_lines(in_two_steps) == ["return model.to(torch.float32).bfloat16()"]
+
+
+def test_a_model_that_is_made_in_16_bits() -> None:
+    def given(dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4, dtype=dtype), nn.Tanh())
+
+    assert "return nn.Sequential(nn.Linear(4, 4, dtype=dtype), nn.Tanh())" in cast_lines(given)
+
+
 def test_later_steps_are_accounted_for_in_rows() -> None:
     row = only_row(of_loop(plain, steps=140))
     assert (row.periods, row.first, row.last) == (15 + 4 + 4, 1, 132)

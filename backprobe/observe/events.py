@@ -135,6 +135,7 @@ class Events:
         self.grad_read_or_set = event(Tracker.grad_read_or_set)
         self.grad_cleared = event(Tracker.grad_cleared)
         self.data_assigned = event(Tracker.data_assigned)
+        self.parameter_cast = event(Tracker.parameter_cast)
         self.hook_registered = event(Tracker.hook_registered)
         self.region_called = event(Tracker.region_called)
         self.grad_mode_set = event(Tracker.grad_mode_set)

@@ -204,6 +204,9 @@ class Tracker:
     def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """``tensor.data = ...`` assigns other values to a leaf."""
 
+    def parameter_cast(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """``tensor.data = ...`` gave a parameter another dtype, as a cast of its module does."""
+
     def hook_registered(self, tensor: torch.Tensor, hook: object, frame: FrameType) -> None:
         """`frame` registers a hook on a tensor that has a node."""
 

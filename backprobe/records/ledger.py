@@ -100,7 +100,7 @@ class LedgerRow:
     frozen: bool = False
     frozen_at: tuple[Site, ...] = ()
     frozen_observed: bool = False
-    #: The parameters' dtype, and for one of 16 bits the statements that may have cast the model to it.
+    #: The parameters' dtype, and for one of 16 bits the line that cast it, or those that may have.
     dtype: str = ""
     cast_at: tuple[Site, ...] = ()
     #: The steps that left the weight as it was, by cause: those of ``kept``, and those without an update to round.

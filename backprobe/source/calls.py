@@ -11,8 +11,10 @@ from .candidates import Candidate, Reason, likeliest, ranked
 from .frames import Frames
 from .index import FUNCTIONS, Reference, Scope, SourceIndex, arguments_of, indexes, last_name
 
-#: Maximum number of expressions that are followed to the classes of a value.
+#: Maximum number of expressions that are followed to the classes of a value, or to a dtype.
 MAX_VALUES = 40
+#: Keywords of constructors that give the dtype of parameters, and the function that sets the dtype of those without.
+_DTYPE_KEYWORDS, _SETS_DTYPE = ("dtype", "torch_dtype"), "set_default_dtype"
 #: A function or class of the user's, with the index of its file.
 Function = tuple[SourceIndex, Scope]
 
@@ -76,11 +78,71 @@ def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
             parent = index.parents.get(call)
             if not isinstance(call.func, ast.Attribute) or not isinstance(parent, (ast.Assign, ast.Expr, ast.Return)):
                 continue
-            given = {last_name(one) for one in arguments_of(call)}
-            casts = call.func.attr in dtypes or (call.func.attr in ("to", "type") and not given.isdisjoint(dtypes))
+            casts = call.func.attr in dtypes or (
+                call.func.attr in ("to", "type") and any(_may_be(index, one, dtypes) for one in arguments_of(call))
+            )
             if casts and isinstance(call.func.value, (ast.Name, ast.Attribute, ast.Call)):
                 found.append(index.site(call))
     return found
+
+
+def constructions_in(frames: Frames, dtypes: Collection[str]) -> list[Site]:
+    """Return the calls of the user's code that make modules in one of `dtypes`, or make it the default.
+
+    Such a call is of a class, by its capital letter, or of a method of one, as in ``Model.from_pretrained``.
+
+    :param dtypes: names of dtypes in ``torch``.
+    """
+    found = []
+    for index in indexes(frames.users_files(), *_DTYPE_KEYWORDS, _SETS_DTYPE):
+        for call in index.of(ast.Call):
+            words = {word.arg: word.value for word in call.keywords if word.arg in _DTYPE_KEYWORDS}
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            makes = last_name(call.func)[:1].isupper() or last_name(owner)[:1].isupper()
+            given = [*words.values()] if makes else [*arguments_of(call)] if last_name(call.func) == _SETS_DTYPE else []
+            if any(_may_be(index, one, dtypes) for one in given):
+                found.append(index.site(call))
+    return found
+
+
+def _may_be(index: SourceIndex, value: ast.AST, names: Collection[str]) -> bool:
+    """Return whether a value may be what one of `names` means: by its own name, or by what is assigned to it.
+
+    The default of a parameter counts, and what calls give to it; a string may be the name, too.
+    """
+    stack, seen = [value], set[ast.AST]()
+    while stack and len(seen) < MAX_VALUES:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if last_name(node) in names or (isinstance(node, ast.Constant) and node.value in names):
+            return True
+        if isinstance(node, (ast.IfExp, ast.Subscript, ast.Dict, ast.Call)):
+            stack += [one for one in ast.iter_child_nodes(node) if one in index.scopes]
+        stack += _assigned(index, node)
+        for one in _bound(index, node):
+            if isinstance(one, ast.arg):
+                stack += _given_to(index, one)
+    return False
+
+
+def _given_to(index: SourceIndex, parameter: ast.arg) -> list[ast.AST]:
+    """Return the default of a parameter, and what calls of its function in the file give to it."""
+    arguments, function = index.parents[parameter], index.scopes[parameter]
+    assert isinstance(arguments, ast.arguments)
+    ordered = [*arguments.posonlyargs, *arguments.args]
+    defaults = dict(zip(reversed(ordered), reversed(arguments.defaults), strict=False))
+    defaults |= {a: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
+    given: list[ast.AST] = [defaults[parameter]] if parameter in defaults else []
+    owner = function.owner
+    name = owner.name if owner is not None and function.name == "__init__" else function.name
+    place = ordered.index(parameter) - (owner is not None) if parameter in ordered else -1
+    for call in index.of(ast.Call):
+        if last_name(call.func) == name:
+            given += [word.value for word in call.keywords if word.arg == parameter.arg]
+            given += call.args[place : place + 1] if place >= 0 else []
+    return given
 
 
 def checkpointing_lines(frames: Frames) -> list[Site]:

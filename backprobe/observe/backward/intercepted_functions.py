@@ -200,10 +200,14 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _set_data(self, func: Function, args: Args, kwargs: Kwargs, frame: FrameType) -> object:
-        """Set ``tensor.data``, and emit it for a leaf outside of optimizers."""
+        """Set ``tensor.data``, and emit it for a leaf outside of optimizers, also if a parameter's dtype changes."""
+        tensor = args[0]
+        dtype = tensor.dtype if type(tensor) is torch.nn.Parameter else None  # a subclass may notice that it is read
         out = self._recorder.call(func, args, kwargs, frame)
-        if self.is_on and not self._recorder.optimizing and args[0].grad_fn is None:
-            self._events.data_assigned.emit(args[0], frame)
+        if self.is_on and not self._recorder.optimizing and tensor.grad_fn is None:
+            self._events.data_assigned.emit(tensor, frame)
+            if dtype is not None and tensor.dtype is not dtype:
+                self._events.parameter_cast.emit(tensor, frame)
         return out
 
     @dynamo_passthrough

@@ -38,7 +38,8 @@ Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
 class Account:
     """The account of one parameter since its optimizer last stepped.
 
-    :ivar ref: a reference to the parameter; ``leaf``: its record, which names it; ``dtype``: of torch.
+    :ivar ref: a reference to the parameter; ``leaf``: its record, which names it; ``dtype``: of torch; ``cast``: the
+        line that was observed to give it this dtype.
     :ivar is_sampled: its values are compared in this period.
     :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
         closed: something was missed. ``causes``: by position of an event, the changes that were observed to cause it.
@@ -50,6 +51,7 @@ class Account:
     """
 
     __slots__ = (
+        "cast",
         "causes",
         "changes",
         "dtype",
@@ -69,9 +71,9 @@ class Account:
         "weight_version",
     )
 
-    def __init__(self, parameter: torch.Tensor, leaf: LeafTensor) -> None:
-        """Make a closed account of `parameter`; ``begin_period`` opens it."""
-        self.ref, self.leaf = private.tensor_ref(parameter), leaf
+    def __init__(self, parameter: torch.Tensor, leaf: LeafTensor, cast: CodeLocation | None = None) -> None:
+        """Make a closed account of `parameter`, whose dtype is from line `cast`; ``begin_period`` opens it."""
+        self.ref, self.leaf, self.cast = private.tensor_ref(parameter), leaf, cast
         self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.changes: list[WeightChange] = []
         self.events: list[list[Any]] | None = None

@@ -15,7 +15,7 @@ import torch
 from ...records import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, Site
 from ...records import ledger as events
 from ...source.assignments import freezes
-from ...source.calls import module_casts
+from ...source.calls import constructions_in, module_casts
 from ...source.frames import CodeLocation
 from ...torch_internals import gradient_clipping, private
 from ...torch_internals.gradient_clipping import ClipCall
@@ -126,6 +126,8 @@ class LedgerTracker(Tracker):
         self._weight_writes: dict[int, set[Change]] = {}
         self._gradients: IdentityMap[None] = IdentityMap(private.tensor_ref)
         self._weight_ids: dict[int, int] = {}
+        #: The lines that were observed to cast a parameter last.
+        self._casts: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
         self._entry_count = 0
         self._clipped_norms = ClippedNorms()
         self._thread = threading.get_ident()
@@ -379,6 +381,10 @@ class LedgerTracker(Tracker):
         if id(tensor) in self._weight_ids:
             self._note_change(self._weight_writes, id(tensor), frame, "assignment to .data")
 
+    def parameter_cast(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note the line that casts a parameter; an account keeps the line from before it was made."""
+        self._casts[tensor] = self._frames.spot(frame)
+
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
@@ -554,7 +560,7 @@ class LedgerTracker(Tracker):
                 continue
             account = known.get(id(p))
             if account is None or account.ref() is not p:
-                account = Account(p, self._context.names.leaves.get(p))
+                account = Account(p, self._context.names.leaves.get(p), self._casts.get(p))
             ledger.account_by_id[id(p)] = account
             opened.append((account, p))
         ledger.accounts = list(ledger.account_by_id.values())
@@ -604,11 +610,8 @@ class LedgerTracker(Tracker):
         equal.
         """
         site, name = self._frames.site, self._context.names.leaves.name
-        casts = {
-            account.dtype: self._casts_to(account.dtype)
-            for rows in ledger.periods_by_sequence.values()
-            for account in rows
-        }
+        narrow = {a.dtype for rows in ledger.periods_by_sequence.values() for a in rows if a.cast is None}
+        casts = {dtype: self._casts_to(dtype) for dtype in narrow}
         may_freeze = tuple(freezes(self._frames)) if any(frozen for _, frozen in ledger.periods_by_sequence) else ()
         for sequence, accounts in ledger.periods_by_sequence.items():
             event_records = self._event_records(sequence, ledger.causes_by_sequence[sequence])
@@ -616,7 +619,10 @@ class LedgerTracker(Tracker):
             for account, periods in accounts.items():
                 observed = site(account.leaf.frozen) if sequence[1] else None
                 frozen_at = (observed,) if observed is not None else may_freeze if sequence[1] else ()
-                facts_of_parameter = sequence[1], frozen_at, observed is not None, account.dtype, casts[account.dtype]
+                cast = site(account.cast)
+                is_cast = cast is not None and account.dtype in CASTS_TO_16_BITS
+                cast_at = (cast,) if is_cast else casts.get(account.dtype, ())
+                facts_of_parameter = sequence[1], frozen_at, observed is not None, account.dtype, cast_at
                 key = periods.count, periods.first, periods.last, periods.moved, periods.kept, *facts_of_parameter
                 names, stays = groups.setdefault((key, periods.stays.key), ([], {}))
                 names.append(name(account.leaf))
@@ -634,9 +640,12 @@ class LedgerTracker(Tracker):
                 yield LedgerChanges(name(account.leaf), ledger.number, tuple(account.changes))
 
     def _casts_to(self, dtype: str) -> tuple[Site, ...]:
-        """Return the statements that may have cast the model to a dtype of 16 bits."""
+        """Return the lines that may have given parameters a dtype of 16 bits, if no cast of them was observed.
+
+        A line that makes modules in that dtype comes before a statement that casts, which would have been observed.
+        """
         casts = CASTS_TO_16_BITS.get(dtype)
-        return tuple(module_casts(self._frames, casts)) if casts is not None else ()
+        return tuple(constructions_in(self._frames, casts) or module_casts(self._frames, casts)) if casts else ()
 
     def _event_records(self, sequence: _Sequence, lines: list[set[Change]]) -> tuple[LedgerEvent, ...]:
         """Return the events of a sequence as records; an event has a line or a call only if exactly one was observed.
