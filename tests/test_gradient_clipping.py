@@ -132,6 +132,8 @@ def test_a_call_that_does_nothing(step: Step, reason: str) -> None:
         finding.sites[0].site.function == "clip"
     )
     assert finding.evidence["norm_before_clipping"] > 0.1
+    stepped = [one.site.text for one in finding.sites if one.role == "stepped"]
+    assert stepped == (["loop.optimizer.step()"] if reason in ("used", "no-gradients") else [])
 
 
 def clipped_to(bound: float) -> Step:

@@ -26,6 +26,7 @@ class UselessClipping:
         ``scaled`` the median norm before clipping, with the factor divided out, for ``tiny-bound`` the median norm of
         the latest calls before clipping. ``scale``: the factor.
     :ivar given: the line that assigns the variable which the call is given.
+    :ivar stepped: the line that steps the optimizer, if it was observed in such a step.
     """
 
     reason: str
@@ -39,6 +40,7 @@ class UselessClipping:
     clipped: Site | None
     given: Site | None
     made: Site | None
+    stepped: Site | None = None
 
 
 @record

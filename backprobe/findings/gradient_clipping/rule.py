@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BLOW_UP = 10.0
 #: The number of steps before it that are searched for such gradients.
 STEPS_BEFORE = 8
+#: Reasons for which the call and the step of the optimizer have to change places.
+_WRONG_ORDER = ("used", "no-gradients")
 #: Title and advice by reason.
 _ORDER = (
     "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order. Lightning calls "
@@ -124,6 +126,7 @@ def _finding(seen: UselessClipping, severity: str) -> Finding:
         texts["norm"] = f", with a norm of up to {number(before)} instead of at most {number(bound)}"
     elif before is not None:
         texts["norm"] = f", with a norm of up to {number(before)}"
+    stepped = seen.stepped if seen.reason in _WRONG_ORDER and seen.stepped != seen.clipped else None
     inferred = seen.given is not None and seen.reason == "empty"  # of another model, the call itself says enough
     if inferred:
         evidence["line_inferred"] = True
@@ -133,7 +136,7 @@ def _finding(seen: UselessClipping, severity: str) -> Finding:
         title=title.format(**texts),
         confidence="likely" if inferred else "certain",
         step=seen.step,
-        sites=sites_of(("cause", seen.clipped), ("cause", seen.given), ("optimizer", seen.made)),
+        sites=sites_of(("cause", seen.clipped), ("cause", seen.given), ("stepped", stepped), ("optimizer", seen.made)),
         evidence=evidence,
         advice=advice.format(**texts),
     )

@@ -60,6 +60,17 @@ def test_a_scaled_gradient_is_named_without_its_factor() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("reason", "named"), [("used", True), ("no-gradients", True), ("empty", False), ("other", False)]
+)
+def test_the_line_that_steps_is_named_if_the_order_is_wrong(reason: str, named: bool) -> None:
+    seen = replace(EMPTY, reason=reason, given=None, stepped=at(34))
+    expected = [("cause", 33), *([("stepped", 34)] if named else []), ("optimizer", 6)]
+    assert sites_of_only("clipping-without-effect", traced(STEP, seen=[seen])) == expected
+    same_line = replace(seen, stepped=seen.clipped)  # both in a function of a framework that one line calls
+    assert ("stepped", 33) not in sites_of_only("clipping-without-effect", traced(STEP, seen=[same_line]))
+
+
 @pytest.mark.parametrize(("norm", "severity"), [(500.0, "error"), (5.0, "warning")])
 def test_a_run_that_blows_up_makes_it_an_error(norm: float, severity: str) -> None:
     before = call(run("SumBackward0", 1, op="sum"), leaf("a.weight", norm))

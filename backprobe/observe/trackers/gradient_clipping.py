@@ -73,7 +73,7 @@ class _Line:
 
     :ivar calls_without_effect: the number of latest calls in a row without effect, for the same ``reason``;
         ``longest_row_without_effect``: the largest such number before a call that had one; ``first``: the step of the
-        first of them.
+        first of them; ``stepped``: the line that steps ``optimizer``, with gradients that they should have clipped.
     :ivar scaled_calls: the number of latest calls in a row whose gradients had a scaler's factor, with samples of
         (norm, factor); ``first_scaled``: the step of the first.
     :ivar norms: samples of the norm of gradients that were not clipped.
@@ -90,6 +90,7 @@ class _Line:
     longest_row_without_effect: int = 0
     first: int = 0
     optimizer: SeenOptimizer | None = None
+    stepped: CodeLocation | None = None
     scaled_calls: int = 0
     first_scaled: int = 0
     scaled_optimizer: SeenOptimizer | None = None
@@ -104,17 +105,20 @@ class _Line:
         self.longest_row_without_effect = max(self.longest_row_without_effect, self.calls_without_effect)
         self.calls_without_effect = 0
 
-    def note_no_effect(self, reason: str, call: _Call, optimizer: SeenOptimizer) -> None:
+    def note_no_effect(
+        self, reason: str, call: _Call, optimizer: SeenOptimizer, stepped: CodeLocation | None = None
+    ) -> None:
         """Count a call without effect; another `reason` than before begins a new row.
 
         :param optimizer: the optimizer whose gradients the call should have clipped.
+        :param stepped: the line that steps it, if it is about to step.
         """
         if reason != self.reason:
             self.reason, self.calls_without_effect = reason, 0
             self.norms.clear()
         self.first = self.first if self.calls_without_effect else call.step
         self.calls_without_effect += 1
-        self.optimizer = optimizer
+        self.optimizer, self.stepped = optimizer, stepped or self.stepped
         self.norms += [call.norm] if call.norm is not None else []
 
 
@@ -313,7 +317,8 @@ class GradientClippingTracker(Tracker):
             if call.norm is None and len(call.line.norms) < MAX_NORMS:
                 call.norm = _total_norm(grads)
             if reason:
-                call.line.note_no_effect(reason, call, seen)  # type: ignore[arg-type]
+                stepped = self._context.frames.spot(sys._getframe(1))
+                call.line.note_no_effect(reason, call, seen, stepped)  # type: ignore[arg-type]
             else:
                 call.missed = call.missed or seen
         self._unused_calls = [call for call in self._unused_calls if not (call.used or call.reason)]
@@ -423,7 +428,8 @@ class GradientClippingTracker(Tracker):
             given = argument_assigned(clipped, _CLIPS)
         calls = {"scaled": line.scaled_calls, "tiny-bound": line.calls}.get(reason, line.calls_without_effect)
         found = reason, line.by_value, optimizer.name, step, calls, line.bound, norm, scale
-        return UselessClipping(*found, clipped, given, frames.site(optimizer.spot))
+        stepped = frames.site(line.stepped) if optimizer is line.optimizer else None
+        return UselessClipping(*found, clipped, given, frames.site(optimizer.spot), stepped)
 
 
 def _has_unscaled_bound(line: _Line, norm: float, scale: float) -> bool:
