@@ -335,6 +335,32 @@ class StateNotCopied:
 
 @record
 @dataclass(frozen=True, slots=True)
+class MergedUpdates:
+    """A frozen parameter to which the product of two trained ones was added again and again between steps.
+
+    The product was not subtracted before the next step, and the factors stayed as they were.
+
+    :ivar parameter: its name; ``factors``: those of the trained ones.
+    :ivar count: how often it was added; ``step``: the step before which it was added first, ``last``: before which it
+        was added last. ``steps``: the steps of optimizers until the end.
+    :ivar lines: the lines that may have added it. ``exact``: there is one, which was observed. ``called``: the line
+        that called its function, and ``stepped`` the line of the step that came next.
+    """
+
+    parameter: str
+    factors: tuple[str, ...]
+    count: int
+    step: int
+    last: int
+    steps: int
+    lines: tuple[Site, ...]
+    exact: bool
+    called: Site | None
+    stepped: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class WeightsPutBack:
     """Replacements of an ``optimizer``'s weights between two of its steps that undo the steps before them.
 

@@ -1,4 +1,4 @@
-"""Rule for weights that the script changes between two backward calls of a step and does not change back."""
+"""Rule for weights that the script changes during training and does not change back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ...records import Finding, LedgerRow
 from ...records import ledger as events
 from ..relations.ledger import books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
+from .merged import merged_updates
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Kind(
         "weight-overwritten",
         "warning",
-        "the script changes weights between two backward calls of a step and does not change them back",
+        "the script changes weights in a step, or frozen ones between steps, and does not change them back",
         rank=LEARNING + 8,
         questions=(Question.LEARNS_BADLY,),
         points_to="the line that changes the weight",
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 def weight_overwritten(trace: Trace) -> list[Finding]:
     """Report weights that the script changes between two backward calls and that the optimizer then updates
     as changed.
+
+    Also frozen weights to which the script adds an update that it does not take out before training goes on.
     """
-    found = []
+    found = merged_updates(trace)
     for book in books(trace.facts):
         rows = book.habits(_is_perturbed)
         if not rows:
