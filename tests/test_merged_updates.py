@@ -175,6 +175,20 @@ def test_a_single_merge() -> None:
     assert trained_with(in_place, times=1) == ()
 
 
+def test_a_model_that_is_cast_in_mid_run() -> None:
+    training = Training()
+    training.step(8)
+    training.model.to(torch.float64)
+    training.dtype = torch.float64
+    training.optimizer.state.clear()
+    training.step(8)
+    for _ in range(3):
+        in_place(training)
+        training.step(8)
+    (found,) = training.found()
+    assert (found.count, found.step) == (3, 16)
+
+
 def test_a_model_that_is_gone() -> None:
     training = Training()
     training.step(8)

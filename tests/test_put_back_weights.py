@@ -62,6 +62,19 @@ def test_the_same_state_is_loaded_again_and_again(settings: Settings) -> None:
     assert found.stepped.text == "self.optimizer.step()"
 
 
+def test_a_model_that_is_cast_in_mid_run() -> None:
+    training = Training()
+    training.step(20)
+    training.model.to(torch.bfloat16)
+    training.optimizer.state.clear()
+    for _ in range(20):
+        words = torch.randint(0, 8, (8,))
+        training.optimizer.zero_grad()
+        training.model(words).float().square().mean().backward()
+        training.optimizer.step()
+    assert training.found() == ()
+
+
 def test_a_checkpoint_that_is_not_the_start() -> None:
     training = Training()
     training.step(15)

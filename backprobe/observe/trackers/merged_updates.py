@@ -141,9 +141,11 @@ class MergedUpdatesTracker(Tracker):
         for one in self._weights.values():
             now = one.sample.read()
             if now != one.value:
-                if now is not None and one.value is not None and one.merges + one.others < MAX_CHANGES:
+                before, is_over = one.value, one.merges + one.others >= MAX_CHANGES
+                # A weight of another size was cast.
+                if now is not None and before is not None and len(now) == len(before) and not is_over:
                     with private.measuring():
-                        self._note_change(one, one.value, now)
+                        self._note_change(one, before, now)
                     changed = True
                 one.value = now
         if changed:

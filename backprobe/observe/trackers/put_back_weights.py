@@ -243,6 +243,9 @@ class PutBackWeightsTracker(Tracker):
         read = tuple([sample.read() for sample in one.samples])
         now = tuple(value for value in read if value is not None)
         after = tuple(value for value in one.after if value is not None)
+        if any(len(n) != len(s) for n, s in zip(now, one.start, strict=False)):  # cast to another dtype
+            one.is_over = True
+            return
         if len(now) < len(read) or len(after) < len(now):  # other memory, or not observed
             one.start, one.steps = (now, 0) if len(now) == len(read) else (one.start, 0)
             one.is_over = one.is_over or len(now) < len(read)
