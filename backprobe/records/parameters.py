@@ -291,6 +291,30 @@ class GrownFactor:
 
 @record
 @dataclass(frozen=True, slots=True)
+class EndNeverLearned:
+    """A token that ends and pads rows of tokens, and is never a target of the loss over them.
+
+    :ivar ignored: the class that the loss ignores; ``None`` if weights of zero leave the token out.
+    :ivar blanked: the line that was seen to replace the token by it, or to find the token. ``candidates``: if there is
+        none, lines of the source that may be why targets are left out.
+    :ivar stop: the line of the script that stops to draw tokens at it, if there is one.
+    :ivar masked: a mask of the script counts the first one in each row as a token, and the others as padding.
+    :ivar rows: the number of rows that were compared, in ``calls`` backward calls; ``step``: the first step with them.
+    """
+
+    token: int
+    ignored: int | None
+    blanked: Site | None
+    candidates: tuple[Site, ...]
+    stop: Site | None
+    masked: bool
+    rows: int
+    calls: int
+    step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class CollapsedPosterior:
     """A variational autoencoder whose posterior is equal to the prior at the end of the run.
 

@@ -47,6 +47,7 @@ ROLE_MEANINGS = MappingProxyType(
         "evaluated": "where the model was put in evaluation mode",
         "masked": "where an operation uses a mask",
         "shifted": "where targets were shifted",
+        "stops": "where the script stops to draw tokens",
         "op": "the same operation on the other side",
         "raised": "where a rank raised the error that ended it",
         "last": "where a killed rank was last observed",

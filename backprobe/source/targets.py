@@ -1,4 +1,4 @@
-"""Lines of the user's code that shift labels or targets by a position."""
+"""Lines of the user's code that shift labels or targets by a position, or leave some of them out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .index import SourceIndex, indexes, last_name
 
 #: Parts of the names of what a loss compares predictions with.
 _TARGETS = ("label", "target", "shift")
+#: Attributes of a tokenizer of transformers that hold its padding.
+_PADDING = ("pad_token", "pad_token_id")
 
 
 def shift_lines(files: Collection[str]) -> tuple[Site, ...]:
@@ -21,6 +23,52 @@ def shift_lines(files: Collection[str]) -> tuple[Site, ...]:
         if _shifts(node) and any(part in name for name in _names_for(index, node) for part in _TARGETS)
     )
     return tuple(dict.fromkeys(found))
+
+
+def blanking_lines(files: Collection[str], ignored: int) -> tuple[Site, ...]:
+    """Return the lines that replace ids by `ignored` where a comparison says so; if there are none, those that give it
+    as ``ignore_index``.
+    """
+    replaced, given = list[Site](), list[Site]()
+    for index in indexes(files):
+        for node in index.of(ast.keyword):
+            if node.arg == "ignore_index" and (ignored >= 0 or _is_number(node.value, ignored)):
+                given.append(index.site(node.value))
+        for node in index.of(ast.UnaryOp):
+            if _is_number(node, ignored) and _is_by_comparison(index, node):
+                replaced.append(index.site(node))
+    return tuple(dict.fromkeys(replaced or given))
+
+
+def padding_id_lines(files: Collection[str]) -> tuple[Site, ...]:
+    """Return the lines that give a tokenizer its padding, as ``tokenizer.pad_token = tokenizer.eos_token``."""
+    found = [
+        (index.site(node), isinstance(node.value, ast.Constant))
+        for index in indexes(files, "pad_token")
+        for node in index.of(ast.Assign)
+        if any(isinstance(one, ast.Attribute) and one.attr in _PADDING for one in node.targets)
+    ]
+    names_another = any(not is_new for _, is_new in found)  # not a text, which may be a token of its own
+    return tuple(dict.fromkeys(site for site, is_new in found if not (names_another and is_new)))
+
+
+def _is_number(node: ast.AST, number: int) -> bool:
+    """Return whether an expression is the integer `number`."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _is_number(node.operand, -number)
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == number
+
+
+def _is_by_comparison(index: SourceIndex, node: ast.AST) -> bool:
+    """Return whether the statement around an expression compares something for equality, but not with `node`."""
+    parent = index.parents.get(node)
+    while parent is not None and not isinstance(parent, ast.stmt):
+        if isinstance(parent, (ast.Compare, ast.keyword)):
+            return False
+        parent = index.parents.get(parent)
+    return isinstance(parent, ast.stmt) and any(
+        isinstance(one, ast.Compare) and isinstance(one.ops[0], (ast.Eq, ast.NotEq)) for one in index.walk(parent)
+    )
 
 
 def _shifts(node: ast.AST) -> bool:

@@ -82,17 +82,15 @@ class TokenTargetTracker(Tracker):
         Targets that are the same tokens (offset 0) count only if an attention is causal.
         """
         names = graph.plan.names
-        sequences = [
-            ids for i, name in enumerate(names) if name == _LOOKUP and (ids := _sequence(graph.nodes[i])) is not None
-        ]
+        sequences = token_sequences(graph)
         causal = any(
             name.startswith(_ATTENTION) and attention_settings(graph.nodes[i])[1] for i, name in enumerate(names)
         )
         found: list[_Compared] = []
         for i in losses:
             targets, ignored = class_targets(graph.nodes[i])
-            if targets is not None and _is_readable(targets):
-                taken = _positions_of(graph.nodes[i])
+            if targets is not None and is_readable(targets):
+                taken = score_positions(graph.nodes[i])
                 found += [one for ids in sequences if (one := _agreement(ids, targets, ignored, taken)) is not None]
         self._next = self._next or any(one.offset == NEXT_TOKEN for one in found)
         # A call counts once, however many lookups of its ids there are.
@@ -114,18 +112,19 @@ class TokenTargetTracker(Tracker):
             yield MisalignedTargets(offset, self._share[offset], self._tokens[offset], calls, self._step, lines)
 
 
-def _is_readable(tensor: torch.Tensor) -> bool:
+def is_readable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor of ids is on the CPU, can be read, and is neither too small nor too large."""
     return tensor.is_cpu and not private.is_unsafe_to_read(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
 
 
-def _sequence(node: object) -> torch.Tensor | None:
-    """Return the ids that a lookup took, if they are rows of tokens."""
-    ids = embedding_lookup(node)[1]
-    return ids if ids is not None and ids.dim() == 2 and _is_readable(ids) else None
+def token_sequences(graph: LiveGraph) -> list[torch.Tensor]:
+    """Return the ids that the lookups of a graph took, of those that took rows of tokens."""
+    names = graph.plan.names
+    looked_up = (embedding_lookup(graph.nodes[i])[1] for i, name in enumerate(names) if name == _LOOKUP)
+    return [ids for ids in looked_up if ids is not None and ids.dim() == 2 and is_readable(ids)]
 
 
-def _positions_of(loss: torch.autograd.graph.Node | None) -> tuple[int, int, int] | None:
+def score_positions(loss: torch.autograd.graph.Node | None) -> tuple[int, int, int] | None:
     """Return which positions of its sequence the scores of a loss are: the first, how many, and of how many.
 
     ``None`` if no slice between the scores and the loss left positions out.
