@@ -92,6 +92,9 @@ _MEANINGS_IN_KINDS = MappingProxyType(
         ("next-states-equal", "returned"): "a method that returns an array and writes into it: a possible reason",
         ("detached-in-time", "cut"): "where the hidden state is detached",
         ("detached-in-time", "called"): "the line that calls the recurrent module",
+        ("accumulation-not-averaged", "made"): "the line that computes the loss",
+        ("accumulation-not-averaged", "given"): "the line that sets the number of accumulated batches",
+        ("accumulation-not-averaged", "term"): "the line that divides another term of the loss",
     }
 )
 

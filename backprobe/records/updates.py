@@ -186,6 +186,32 @@ class AccumulationNames:
 
 @record
 @dataclass(frozen=True, slots=True)
+class UndividedLoss:
+    """Backward calls of which ``count`` add up their gradients in a step, each from a loss, or with a term of it, that
+    is a mean over its own batch, and that nothing divides by their number.
+
+    :ivar by: ``transformers`` (its Trainer leaves the division to the loss), ``accelerate`` (its ``backward``, which
+        divides, is not called), or ``term`` (the script divides other terms of the loss).
+    :ivar operation: the operation that gives the loss or the term, as autograd calls its node.
+    :ivar step: the first such step; ``steps``: how many of the examined steps there were.
+    :ivar made: the line that computes the loss or the term; ``backward``: the line of the backward call.
+    :ivar divides: for ``term``, the line that divides another term.
+    :ivar given: the line that gives a library the number of accumulated batches.
+    """
+
+    by: str
+    operation: str
+    count: int
+    step: int
+    steps: int
+    made: Site | None
+    backward: Site | None
+    divides: Site | None = None
+    given: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class LeftInEvaluation:
     """A model that was trained in train mode first, and then in evaluation mode to the end.
 

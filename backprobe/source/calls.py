@@ -65,6 +65,18 @@ def names_given_to(frames: Frames, keywords: Collection[str]) -> list[str]:
     return [name for name in dict.fromkeys(found) if name]
 
 
+def lines_giving(frames: Frames, keywords: Collection[str]) -> list[Site]:
+    """Return the lines of the user's code that give a call one of the arguments `keywords`, or have it as a key of a
+    dictionary.
+    """
+    found: list[Site] = []
+    for index in indexes(frames.users_files(), *keywords):
+        words = [word for call in index.of(ast.Call) for word in call.keywords if word.arg in keywords]
+        keys = [key for one in index.of(ast.Dict) for key in one.keys if getattr(key, "value", None) in keywords]
+        found += [index.site(node) for node in (*(word.value for word in words), *keys) if node is not None]
+    return list(dict.fromkeys(found))
+
+
 def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
     """Return the statements of the user's code that cast a module to one of `dtypes`, as in ``model.half()``.
 

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ..ops import canonical, info
-from .saved_by_nodes import saved_tensors
+from .saved_by_nodes import class_targets, saved_tensors
 
 #: Maximum number of nodes that are visited.
 MAX_NODES = 200
+#: Maximum number of elements of a mask, or of targets, that are counted.
+MAX_COUNTED = 1 << 20
 
 
 class Term(NamedTuple):
@@ -24,6 +26,42 @@ class Term(NamedTuple):
     node: Any
     number: int
     weight: float
+
+
+class Path(NamedTuple):
+    """A way from a loss down to a node on whose result it depends linearly, as in ``Term``.
+
+    :ivar number: which result of the node it is.
+    :ivar weight: the derivative of the loss by each element of the result, along this way.
+    :ivar scalings: the nodes on the way that multiply or divide a single number by a constant, with the factor.
+    :ivar averaged: over how many elements the ``mean`` nodes on the way average.
+    """
+
+    node: Any
+    number: int
+    weight: float
+    scalings: tuple[tuple[Any, float], ...] = ()
+    averaged: int = 1
+
+
+class Share(NamedTuple):
+    """How a loss counts the elements of a term.
+
+    :ivar is_mean: the node itself, or a ``mean`` after it, averages them all. Then ``weight`` is that of the mean.
+    :ivar weight: otherwise, the weight of each element; without its sign.
+    :ivar elements: how many elements count: those that are not ignored, or the sum of what they are multiplied by, such
+        as a mask; ``samples``: the size of their first dimension.
+    """
+
+    is_mean: bool
+    weight: float
+    elements: float
+    samples: int
+
+    @property
+    def sums(self) -> tuple[float, float]:
+        """The weights of all elements, and of one element of each sample."""
+        return self.weight * self.elements, self.weight * self.samples
 
 
 class NormalDivergence(NamedTuple):
@@ -66,19 +104,32 @@ def terms_of(root: object) -> list[Term]:
     product is a term.
     """
     weights: dict[tuple[Any, int], float] = {}
-    open_: list[tuple[Any, int, float]] = [(root, 0, 1.0)]
+    for path in paths_of(root):
+        weights[path.node, path.number] = weights.get((path.node, path.number), 0.0) + path.weight
+    return [Term(node, number, weight) for (node, number), weight in weights.items()]
+
+
+def paths_of(root: object) -> list[Path]:
+    """Return the ways from the loss that node `root` made to its terms; empty if there are too many nodes."""
+    found: list[Path] = []
+    open_: list[Path] = [Path(root, 0, 1.0)]
     for visited in range(MAX_NODES):
         if visited == len(open_):
             break
-        node, number, weight = open_[visited]
-        parts = _parts(node)
+        path = open_[visited]
+        parts = _parts(path.node)
         if parts is None:
-            weights[node, number] = weights.get((node, number), 0.0) + weight
+            found.append(path)
             continue
-        open_ += [(child, at, weight * factor) for child, at, factor in parts]
+        name = canonical(path.node.name())
+        scales = name in ("mul", "div") and _elements(path.node, 0) == 1
+        averaged = path.averaged * (averaged_elements(path.node) if name == "mean" else 1)
+        for child, at, factor in parts:
+            scalings = (*path.scalings, (path.node, factor)) if scales else path.scalings
+            open_.append(Path(child, at, path.weight * factor, scalings, averaged))
     else:
         return []
-    return [Term(node, number, weight) for (node, number), weight in weights.items()]
+    return found
 
 
 def scales_of(root: object, term: Term) -> list[Scale]:
@@ -159,7 +210,10 @@ def averaged_elements(node: Any) -> int:
 
 
 def _constant(node: Any, name: str) -> float | None:
-    """Return the number that a node multiplies or divides by."""
+    """Return the number that a node multiplies or divides by: a tensor, or a number that C++ code of torch gave."""
+    if not hasattr(node, f"_raw_saved_{name}"):
+        number = getattr(node, f"_saved_{name}", None)
+        return float(number) if isinstance(number, (int, float)) else None
     value = next((tensor for saved, tensor in saved_tensors(node) if saved == name), None)
     if value is None or value.numel() != 1 or not value.is_cpu or value.requires_grad:
         return None
@@ -218,3 +272,32 @@ def comparison_of(term: Term) -> Comparison | None:
         elements = saved["target"].numel() if "target" in saved else given.numel()
         return Comparison(name, elements, term.weight / (elements if reduction == 1 else 1))
     return Comparison(name, given.numel(), term.weight) if name == "pow" and given.dim() > 1 else None
+
+
+def share_of(path: Path, scale: float = 1.0) -> Share | None:
+    """Return how a loss counts the elements of the term at the end of `path`.
+
+    ``None`` if the term is a single number, and its node does not say what it is of.
+
+    :param scale: a factor of the loss that is divided out.
+    """
+    node, weight = path.node, abs(path.weight / scale)
+    reduction, elements = getattr(node, "_saved_reduction", None), _elements(node, path.number)
+    if reduction == 1 or (elements > 1 and path.averaged == elements):
+        return Share(True, weight * elements, 1, 1)
+    saved = dict(saved_tensors(node))
+    if isinstance(reduction, int):
+        target = saved.get("target", saved.get("self"))
+        if target is None:
+            return None
+        counted = target.numel()
+        if hasattr(node, "_saved_ignore_index") and target.is_cpu and counted <= MAX_COUNTED:
+            counted = int((target != class_targets(node)[1]).sum())
+        return Share(False, weight, counted, len(target) if target.dim() else 1)
+    if elements < 2:
+        return None
+    mask = saved.get("other", saved.get("self")) if canonical(node.name()) == "mul" and len(saved) == 1 else None
+    sum_of_factors: float = elements
+    if mask is not None and mask.is_cpu and mask.numel() == elements <= MAX_COUNTED:
+        sum_of_factors = float(mask.sum())
+    return Share(False, weight, sum_of_factors, node._input_metadata[path.number].shape[0])

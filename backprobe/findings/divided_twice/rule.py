@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from ...basics.accumulation import divisors_in, is_count_of_batches
 from ...ops import canonical
 from ...records import AccumulationNames, BackwardCall, Finding, NodeRun, Site
 from ..relations.expanded_regions import Opened
@@ -24,12 +25,8 @@ LIBRARIES = ("transformers", "lightning", "pytorch_lightning", "accelerate")
 MAX_CALLS, MAX_NODES = 200, 24
 #: How exactly a factor is known: norms of gradients in bfloat16 have eight bits.
 FACTOR_WITHIN = 0.01
-#: A divisor that counts accumulated batches by its name.
-_COUNT = re.compile(r"accum|(^|[^a-z])acc([^a-z]|$)|grad_acc|micro", re.IGNORECASE)
 #: Nodes of losses that are a mean by default.
 _LOSS = re.compile(r"loss|entropy", re.IGNORECASE)
-#: The divisors on a line of source.
-_DIVISOR = re.compile(r"/=?\s*([\w.]+)|(?:div_?|divide_?|true_divide_?)\(\s*([\w.]+)")
 
 
 @rule(
@@ -121,8 +118,8 @@ def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, other
     :param names: names that the script gives to a library as the number of accumulated batches.
     """
     text = run.site.text if run.site is not None else ""
-    divisors = ["".join(groups) for groups in _DIVISOR.findall(text)]
-    if any(_COUNT.search(one) or one.rpartition(".")[2] in names for one in divisors):
+    divisors = divisors_in(text)
+    if any(is_count_of_batches(one, names) for one in divisors):
         is_sum = name_of(loss) == SUM and others == 1  # not one that is divided by the number of its elements, too
         return not is_sum and _terms(call, loss) != count
     is_literal = count > 2 and any(one in (f"{count}", f"{count}.0", f"{count}.") for one in divisors)

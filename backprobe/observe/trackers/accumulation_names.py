@@ -6,12 +6,12 @@ import sys
 
 from ...records import AccumulationNames
 from ...source.calls import names_given_to
+from ..backward.accumulating_libraries import COUNT_KEYWORDS
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Packages that divide the loss by the number of accumulated batches, and their arguments for it.
+#: Packages that divide the loss by the number of accumulated batches.
 LIBRARIES = ("transformers", "lightning", "pytorch_lightning", "accelerate")
-KEYWORDS = frozenset(("gradient_accumulation_steps", "accumulate_grad_batches"))
 #: Maximum number of names.
 MAX_NAMES = 16
 
@@ -28,5 +28,5 @@ class AccumulationNamesTracker(Tracker):
         """
         if not any(name in sys.modules for name in LIBRARIES):
             return ()
-        names = names_given_to(self._frames, KEYWORDS)[:MAX_NAMES]
+        names = names_given_to(self._frames, COUNT_KEYWORDS)[:MAX_NAMES]
         return (AccumulationNames(tuple(names)),) if names else ()

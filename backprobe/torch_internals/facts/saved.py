@@ -316,8 +316,8 @@ def once() -> None:
 
 @fact(
     "terms of a loss",
-    "an autoencoder whose codes carry nothing is not noticed",
-    "_saved_alpha _saved_dim _saved_exponent _saved_reduction _saved_self_sym_sizes",
+    "an autoencoder whose codes carry nothing is not noticed, nor a loss that is not divided by the batches",
+    "_saved_alpha _saved_dim _saved_exponent _saved_ignore_index _saved_other _saved_reduction _saved_self_sym_sizes",
 )
 def terms_of_losses() -> None:
     """Check that the terms of a loss and their weights can be read from its graph."""
@@ -330,3 +330,6 @@ def terms_of_losses() -> None:
     )
     counted = [loss_terms.comparison_of(term) for term in loss_terms.terms_of(loss.grad_fn)]
     expect(("mse_loss", 6, 0.5) in counted, f"a mean over 6 elements with the factor 3 is read as {counted}")
+    loss = torch.nn.functional.cross_entropy(x, torch.tensor([1, 0]), label_smoothing=0.25)
+    shares = [loss_terms.share_of(path) for path in loss_terms.paths_of(loss.grad_fn)]
+    expect(loss_terms.Share(True, 0.75, 1, 1) in shares, f"a mean with the factor 0.75 is read as {shares}")

@@ -1,0 +1,1 @@
+"""Rule for losses that nothing divides by the number of accumulated batches."""
