@@ -15,7 +15,7 @@ EXPECT = {
     "kind": "end-never-learned",
     "framework": "transformers",
     "line": ("cause", "HERE"),
-    "set": "ledger",
+    "set": "twentyeighth",
     "written": "2026-11-29",
 }
 

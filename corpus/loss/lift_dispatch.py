@@ -16,7 +16,7 @@ EXPECT = {
     "kind": "next-states-equal",
     "line": ("returned", "HERE"),
     "plain": "greedy score -2.0, served 0.00 while the loss falls; with view.copy() score 1.23, served 1.00",
-    "set": "ledger",
+    "set": "twentyeighth",
     "written": "2026-11-29",
 }
 

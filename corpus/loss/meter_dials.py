@@ -13,7 +13,7 @@ EXPECT = {
     "kind": "posterior-collapsed",
     "line": ("cause", "HERE"),
     "plain": "held-out reconstruction 26.6 with no active latent; 21.6 with three if the weight ends at 1",
-    "set": "ledger",
+    "set": "twentyeighth",
     "written": "2026-11-29",
 }
 

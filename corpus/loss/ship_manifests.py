@@ -9,7 +9,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 EXPECT = {
     "class": "accumulation-not-averaged", "framework": "transformers", "kind": "accumulation-not-averaged", "line": ("cause", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyeighth", "written": "2026-11-29",
 }
 
 N_GOODS = 60

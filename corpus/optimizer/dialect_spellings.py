@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 EXPECT = {
     "class": "low-rank update stays in the frozen weight", "framework": "plain", "kind": "weight-overwritten", "line": ("mutated", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyeighth", "written": "2026-11-29",
 }
 
 

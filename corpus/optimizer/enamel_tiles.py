@@ -6,7 +6,7 @@ from torch import nn
 
 EXPECT = {
     "class": "weights cast to bfloat16, dtype in a variable", "framework": "plain", "kind": "update-rounds-away", "line": ("cause", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyeighth", "written": "2026-11-29",
 }
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 EXPECT = {
     "class": "clipping after the step, line of the step", "framework": "plain", "kind": "clipping-without-effect", "line": ("stepped", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyeighth", "written": "2026-11-29",
 }
 
 

@@ -5,7 +5,7 @@ from torch.distributions import Normal
 
 EXPECT = {
     "class": "log-probability of a sample with its graph", "framework": "plain", "kind": "zero-grad", "line": ("cut", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyeighth", "written": "2026-11-29",
 }
 
 
