@@ -24,11 +24,12 @@ PRODUCERS = {
     "float64",
 }
 #: Rooms that every other may read; they import nothing of the package.
-BASICS = {"basics", "ops"}
+BASICS = {"basics", "ops", "thresholds"}
 #: Room -> the rooms that it may import from. A room is a folder; a file that lies beside folders is one of its own.
 ALLOWED = {
     "basics": set(),
     "ops": set(),
+    "thresholds": set(),
     "records": set(),
     "graphs": {"records"},
     "comparing": {"records"},

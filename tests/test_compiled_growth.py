@@ -191,8 +191,8 @@ def test_norms_are_measured_only_in_the_first_and_last_inspected_steps(monkeypat
     monkeypatch.setattr(kept.private, "norms_inside", lambda *given: looks.append(1) or again(*given))
     trace = trained(Net(1.3), whole, 20)
     assert [one.backward for one in trace.facts.of(RegionRun)] == [0, 1, 2] and len(looks) == 3
-    monkeypatch.setattr(kept, "LAST_CALLS", 1)
-    monkeypatch.setattr(kept, "FIRST_CALLS", 1)
+    monkeypatch.setattr(kept, "MAX_LAST_CALLS", 1)
+    monkeypatch.setattr(kept, "MAX_FIRST_CALLS", 1)
     trace = trained(Net(1.3), whole, 20)
     assert [one.backward for one in trace.facts.of(RegionRun)] == [0, 2]
 

@@ -9,7 +9,7 @@ from typing import Any
 #: The most bytes of JSON, unless the caller asks for all.
 MAX_JSON_BYTES = 32_000
 #: The most list items and characters of texts: at first, and if the result is still too long.
-_ITEMS, _LETTERS = (24, 8, 3), (2000, 500, 160)
+_MAX_ITEMS, _MAX_LETTERS = (24, 8, 3), (2000, 500, 160)
 
 
 def as_json(document: Mapping[str, Any], most: int | None = MAX_JSON_BYTES) -> str:
@@ -22,7 +22,7 @@ def as_json(document: Mapping[str, Any], most: int | None = MAX_JSON_BYTES) -> s
     if most is None or len(text) <= most:
         return text
     short: dict[str, Any] = dict(document)
-    for items, letters in zip(_ITEMS, _LETTERS, strict=True):
+    for items, letters in zip(_MAX_ITEMS, _MAX_LETTERS, strict=True):
         short = {name: _cut(value, items, letters) for name, value in document.items()}
         short["findings"] = [_cut(finding, items, letters) for finding in document["findings"]]
         short["left_out"] = [f"lists have their first {items} entries, texts their first {letters} characters"]

@@ -6,8 +6,9 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 
+from .. import thresholds
 from ..findings.levels.alarms import alarms
-from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP, bound, of_matrices, of_the_middle
+from ..findings.levels.bounds import bound, of_matrices, of_the_middle
 from ..records import Finding, Measured
 from ..records.statistics import OF
 from ..traces import Trace
@@ -113,11 +114,11 @@ def _bounds(
     """
     first: list[list[float]] = [[] for _ in bounded]
     for look, row in zip(looks, rows, strict=True):
-        if look.step >= FIRST_STEP:
+        if look.step >= thresholds.LEVELS_FIRST_STEP:
             for values, value in zip(first, row, strict=True):
-                if value != UNKNOWN and len(values) < EARLY_MEASUREMENTS:
+                if value != UNKNOWN and len(values) < thresholds.LEVELS_EARLY_LOOKS:
                     values.append(value)
-        if all(len(values) == EARLY_MEASUREMENTS for values in first):
+        if all(len(values) == thresholds.LEVELS_EARLY_LOOKS for values in first):
             break
     found = (bound(quantity, values) if yes else None for values, yes in zip(first, bounded, strict=True))
     return [UNKNOWN if one is None else one for one in found]

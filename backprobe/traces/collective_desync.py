@@ -15,20 +15,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .. import thresholds
 from ..basics.text import counted
 from ..basics.torch_texts import COLLECTIVE, INTERRUPTED, OF_CHILDREN
 from ..records import Collective, RankSeen, RankWait, Site
 from ..records.places import at_line, lasting
 from .coverage import is_there, ranks_text
 
-#: Seconds after which an arriving rank counts as late, and a rank that does not report as not answering.
-_LATE_AFTER_S, _SILENT_AFTER_S = 5.0, 15.0
 #: Operations whose inputs may differ from rank to rank.
 _UNEVEN = ("scatter", "gather", "alltoall", "all_to_all")
 #: Start of the error of a process that an error in C++ ended, for example unequal shapes.
 CRASHED = "Fatal Python error: Aborted"
-#: Minimum processor usage of a process that counts as computing: a sleeping one uses almost none.
-_BUSY = 0.1
 
 
 @dataclass(frozen=True)
@@ -206,10 +203,6 @@ def apart(ranks: Sequence[RankSeen]) -> bool:
     return differ or bool(slipped(ranks)) or bool(_gaps(ranks))
 
 
-#: Minimum number of earlier steps in which the ranks agreed.
-AGREED = 2
-
-
 def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
     """Return the ranks that called fewer or more operations in a step than others, although later operations matched.
 
@@ -234,7 +227,7 @@ def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
         agreed = [own[number] for number in common if number < apart[0] for own in steps.values()]
         low = min(own[apart[0]] or 0 for own in steps.values())
         before = {step for step in agreed if step is not None and step != low}
-        if len(before) < AGREED or max(before) - min(before) + 1 != len(before):
+        if len(before) < thresholds.RANKS_MIN_AGREED_STEPS or max(before) - min(before) + 1 != len(before):
             continue  # if some steps have no operation, ranks may run any number of steps between two operations
         return _who_slipped(ranks, calls, low)
     return None
@@ -416,7 +409,7 @@ def _met(seen: RankSeen, wait: RankWait, ranks: Sequence[RankSeen]) -> bool:
 def _late(seen: RankSeen, wait: RankWait) -> bool:
     """Return whether a rank called the operation long after another began to wait in it."""
     last = _of(seen, wait.group)
-    return last is not None and last.number == wait.number and last.began > wait.began + _LATE_AFTER_S
+    return last is not None and last.number == wait.number and last.began > wait.began + thresholds.RANK_LATE_AFTER_S
 
 
 def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
@@ -458,9 +451,9 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
         return f"was{place}" if place else ""
     if is_there(seen.pid, seen.machine) is False:
         return f"is gone; last seen{place}" if place else "is gone"
-    if seen.said and time.time() - seen.said > _SILENT_AFTER_S:
+    if seen.said and time.time() - seen.said > thresholds.RANK_SILENT_AFTER_S:
         return f"has not answered for {time.time() - seen.said:.0f} s; last seen{place}"
-    doing = "is" if seen.busy is None else "computes" if seen.busy >= _BUSY else "stands still"
+    doing = "is" if seen.busy is None else "computes" if seen.busy >= thresholds.RANK_BUSY_USAGE else "stands still"
     return f"{doing}{place}" if place else ""
 
 

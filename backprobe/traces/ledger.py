@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from .. import thresholds
 from ..basics.text import counted, few, html_table, number, plural, text_table
 from ..records import (
     Facts,
@@ -36,8 +37,6 @@ REASONS = {
 }
 HEAD = ("steps", "times", "what happened", "line")
 CHANGE_HEAD = ("step", "change (of the weight)", "gradient", "momentum", "weight decay", "the rest")
-#: What rounding leaves of a change is not shown below this share of its largest part.
-MIN_REST = 0.001
 #: Most parameters of a module whose changes are printed below its rows.
 MAX_PARAMETERS_WITH_CHANGES = 8
 
@@ -172,7 +171,7 @@ def change_cells(change: WeightChange) -> tuple[str, ...]:
     shares = change.gradient_share, change.momentum_share, change.decay_share
     cells = [_part(norm, share, change.change) for norm, share in zip(norms, shares, strict=True)]
     rest = f"{number(change.rest)}: " + ("rounding" if change.explained else "not explained")
-    has_rest = not change.explained or change.rest > MIN_REST * max(norms)
+    has_rest = not change.explained or change.rest > thresholds.CHANGE_MIN_REST * max(norms)
     return str(change.step), size, *cells, rest if has_rest else ""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from .. import thresholds
 from ..basics.text import number
 from ..findings.levels.alarms import Alarm, Monitor
-from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP
 from ..records import Measured
 from ..records.statistics import LOSSES, OF
 
@@ -124,7 +124,10 @@ class Levels:
         self.alarms += self._monitor.add(look)
         for name, value in zip(look.names, look.values, strict=True):
             self._now[name] = value
-            if look.step >= FIRST_STEP and len(first := self._first.setdefault(name, [])) < EARLY_MEASUREMENTS:
+            if (
+                look.step >= thresholds.LEVELS_FIRST_STEP
+                and len(first := self._first.setdefault(name, [])) < thresholds.LEVELS_EARLY_LOOKS
+            ):
                 first.append(value)
         if self.looks % self._stride == 0:
             self._kept.append(look)
@@ -169,7 +172,7 @@ class Levels:
     def _before(self, key: str) -> float | None:
         """Return the median of the first measurements of a value; ``None`` if there are too few."""
         first = self._first.get(key, ())
-        return median(first) if len(first) == EARLY_MEASUREMENTS else None
+        return median(first) if len(first) == thresholds.LEVELS_EARLY_LOOKS else None
 
     def _standing(self, quantity: str, name: str) -> Standing:
         """Return the record of a layer that stands out, with its curve."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, few, plural
 from ...records import (
     BadBuffers,
@@ -19,14 +20,6 @@ from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The share of channels of a frozen layer, or of a copy, that must be far from what it was, or from the model.
-MIN_SHIFTED_SHARE = 0.25
-#: By how many standard deviations the running means of a frozen part must have moved: other batches of the same data
-#: move them by less than 0.2.
-MIN_MOVED = 0.5
-#: How often batches that train nothing must have come between those that do: once may be a phase of its own.
-MIN_TURNS = 2
 
 
 @rule(
@@ -106,12 +99,14 @@ def frozen_statistics(trace: Trace) -> list[Finding]:
     are frozen as a whole and in training mode, whose means moved less far.
     """
     found = [
-        _frozen(seen) for seen in trace.facts.of(FrozenStatistics) if seen.shift >= MIN_SHIFTED_SHARE and seen.modules
+        _frozen(seen)
+        for seen in trace.facts.of(FrozenStatistics)
+        if seen.shift >= thresholds.SHIFTED_CHANNELS_MIN_SHARE and seen.modules
     ]
     return found or [
         _frozen_part(seen)
         for seen in trace.facts.of(FrozenInTraining)
-        if seen.moved >= MIN_MOVED and not seen.evaluation and not seen.evaluated
+        if seen.moved >= thresholds.FROZEN_STATISTICS_MIN_MOVE and not seen.evaluation and not seen.evaluated
     ]
 
 
@@ -172,7 +167,11 @@ def _frozen_part(seen: FrozenInTraining) -> Finding:
 )
 def left_behind(trace: Trace) -> list[Finding]:
     """Report averaged copies of a model whose running statistics stay old while their weights follow the model."""
-    return [_left_behind(seen) for seen in trace.facts.of(StaleStatistics) if seen.apart >= MIN_SHIFTED_SHARE]
+    return [
+        _left_behind(seen)
+        for seen in trace.facts.of(StaleStatistics)
+        if seen.apart >= thresholds.SHIFTED_CHANNELS_MIN_SHARE
+    ]
 
 
 def _left_behind(seen: StaleStatistics) -> Finding:
@@ -210,7 +209,8 @@ def statistics_of_other_data(trace: Trace) -> list[Finding]:
     found = [
         seen
         for seen in trace.facts.of(UntrainedBatches)
-        if seen.turns >= MIN_TURNS and min(seen.apart, seen.shifted) >= MIN_SHIFTED_SHARE
+        if seen.turns >= thresholds.UNTRAINED_BATCHES_MIN_TURNS
+        and min(seen.apart, seen.shifted) >= thresholds.SHIFTED_CHANNELS_MIN_SHARE
     ]
     return [_other_data(max(found, key=lambda seen: seen.shifted), len(found))] if found else []
 

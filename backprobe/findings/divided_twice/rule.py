@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.accumulation import divisors_in, is_count_of_batches
 from ...ops import canonical
 from ...records import AccumulationNames, BackwardCall, Finding, NodeRun, Site
@@ -23,8 +24,6 @@ ADD, SUB, SUM, MEAN, DIV, MUL = map(canonical, ("add", "sub", "sum", "mean", "di
 LIBRARIES = ("transformers", "lightning", "pytorch_lightning", "accelerate")
 #: The most backward calls that are examined, and nodes behind the root of one: a loss is divided near its end.
 MAX_CALLS, MAX_NODES = 200, 24
-#: How exactly a factor is known: norms of gradients in bfloat16 have eight bits.
-FACTOR_WITHIN = 0.01
 #: Nodes of losses that are a mean by default.
 _LOSS = re.compile(r"loss|entropy", re.IGNORECASE)
 
@@ -71,7 +70,7 @@ def _divisions(call: BackwardCall, count: int, names: Set[str]) -> tuple[NodeRun
         factor = _factor(run) if run is not None else None
         if run is None or factor is None:
             break
-        divides = name_of(run) == DIV and abs(factor * count - 1) <= FACTOR_WITHIN
+        divides = name_of(run) == DIV and abs(factor * count - 1) <= thresholds.DIVIDED_TWICE_FACTOR_TOLERANCE
         if divides and by_library is None and _library_of(run):
             by_library = run
         elif divides and by_library is not None and by_script is None and not run.node.library:
@@ -79,7 +78,12 @@ def _divisions(call: BackwardCall, count: int, names: Set[str]) -> tuple[NodeRun
         elif not run.node.library:
             others *= factor
         run = input_of(call, run)
-    if by_library is None or by_script is None or run is None or abs(others / count - 1) <= FACTOR_WITHIN:
+    if (
+        by_library is None
+        or by_script is None
+        or run is None
+        or abs(others / count - 1) <= thresholds.DIVIDED_TWICE_FACTOR_TOLERANCE
+    ):
         return None
     return (by_library, by_script) if _is_count(call, by_script, run, count, others, names) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few
 from ...records import Finding, LedgerEvent, LedgerRow
 from ...records import ledger as events
@@ -12,10 +13,6 @@ from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The least share of the parameters that get gradients of the optimizer's own loss which must also have those of the
-#: other one: a trunk that two losses share is less.
-MIN_FOREIGN_SHARE = 0.9
 
 
 @rule(
@@ -99,4 +96,4 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
 def _reaches_all(book: Book, rows: list[LedgerRow]) -> bool:
     """Return whether nearly all parameters that the optimizer trains are in `rows`, those with foreign gradients."""
     trained = {name for row in book.rows if row.events[-1].what == events.USED for name in row.parameters}
-    return len(names_in(rows)) >= MIN_FOREIGN_SHARE * len(trained)
+    return len(names_in(rows)) >= thresholds.FOREIGN_GRADIENT_MIN_SHARE * len(trained)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, few, plural
 from ...records import Finding, FrozenInTraining
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The title has no figure if running means moved by fewer standard deviations: batches of the same data do that, too.
-MIN_MOVED = 0.2
 
 
 @rule(
@@ -81,7 +79,11 @@ def _effects(seen: FrozenInTraining) -> str:
     found = []
     if seen.norms:
         layers = counted(seen.norms, f"{seen.norm_class} layer")
-        changed = f"moved by up to {seen.moved:.1f} standard deviations" if seen.moved >= MIN_MOVED else "were updated"
+        changed = (
+            f"moved by up to {seen.moved:.1f} standard deviations"
+            if seen.moved >= thresholds.FROZEN_MODE_MIN_SHOWN_MOVE
+            else "were updated"
+        )
         found.append(
             f"{layers} {'normalises' if seen.norms == 1 else 'normalise'} by the statistics of each batch, and the "
             f"running statistics {changed} in {counted(_steps(seen), 'step')}"

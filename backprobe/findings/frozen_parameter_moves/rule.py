@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few, plural
 from ...records import Finding, LedgerRow, ZeroedElements
 from ...records import ledger as events
-from ..relations.ledger import MIN_PERIODS, books, names_in
+from ..relations.ledger import books, names_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
         rows = book.habits(_is_zeroed)
         names = names_in(rows)
         moved, kept = sum(row.moved for row in rows), sum(row.kept for row in rows)
-        if moved < MIN_PERIODS or kept or not names or set(names) == book.names:
+        if moved < thresholds.LEDGER_MIN_PERIODS or kept or not names or set(names) == book.names:
             continue
         zeroed = next(
             (e.site for row in rows for e in reversed(row.events) if e.what == events.ZEROED and e.site), None

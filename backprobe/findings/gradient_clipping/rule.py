@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import number
 from ...records import ACCUMULATE_SEQ, BackwardCall, Finding, UselessClipping
 from ..rules import VALUES, Kind, Question, rule, sites_of
@@ -12,10 +13,6 @@ from ..rules import VALUES, Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: A run that becomes non-finite after steps with this multiple of the bound does so because nothing was clipped.
-BLOW_UP = 10.0
-#: The number of steps before it that are searched for such gradients.
-STEPS_BEFORE = 8
 #: Reasons for which the call and the step of the optimizer have to change places.
 _WRONG_ORDER = ("used", "no-gradients")
 #: Title and advice by reason.
@@ -92,8 +89,10 @@ def _is_blown_up(trace: Trace) -> bool:
         return False
     rows = enumerate(trace.step_rows())
     bad = next((at for at, row in rows if row.loss is not None and not math.isfinite(row.loss)), 0)
-    calls = (call for step in trace.steps[max(0, bad - STEPS_BEFORE) : bad] for call in step.backwards)
-    return any(_largest_gradient(call) > BLOW_UP * min(bounds) for call in calls)
+    calls = (
+        call for step in trace.steps[max(0, bad - thresholds.CLIPPING_STEPS_BEFORE) : bad] for call in step.backwards
+    )
+    return any(_largest_gradient(call) > thresholds.CLIPPING_BLOW_UP_FACTOR * min(bounds) for call in calls)
 
 
 def _largest_gradient(call: BackwardCall) -> float:

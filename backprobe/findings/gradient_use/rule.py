@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few, plural
 from ...records import Finding, GradientUse, LedgerEvent, LedgerRow
 from ...records import ledger as events
@@ -14,8 +15,6 @@ from ..unregistered.rule import not_in_optimizer
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The least number of observed periods without any gradient.
-MIN_IDLE_STEPS = 8
 #: Title and advice by reason.
 _UNUSED = {
     "cleared": (
@@ -219,7 +218,12 @@ def idle(trace: Trace) -> list[Finding]:
     found, known = [], {parameter.name for parameter in trace.parameters}
     for book in books(trace.facts):
         idle = all([event.what for event in row.events] == [events.SKIPPED] for row in book.rows)
-        if not book.rows or not idle or book.optimizer.periods < MIN_IDLE_STEPS or not known.isdisjoint(book.names):
+        if (
+            not book.rows
+            or not idle
+            or book.optimizer.periods < thresholds.UNUSED_GRADIENT_MIN_PERIODS
+            or not known.isdisjoint(book.names)
+        ):
             continue
         name = book.optimizer.name
         found.append(

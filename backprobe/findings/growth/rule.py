@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few, number
 from ...ops import info
 from ...records import BackwardCall, Finding, FindingSite, NodeRun, Site
@@ -26,26 +27,6 @@ from .spikes import largest_of, looked_at, norm_of, spiked
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: Ratio of the first layer's gradient to the last one's.
-VANISHED, EXPLODED = 1e-5, 1e4
-#: Geometric mean of the factor per layer.
-SHRINKS, GROWS = 0.5, 1.5
-#: Total ratio beyond what training could recover: for time steps, since shrinking is how a recurrent network forgets,
-#: and for many layers with a small factor each.
-FORGOTTEN = 1e-8
-#: With many layers, a total growth that counts whatever the factor per layer.
-VAST = 1e5
-#: Minimum share of the layers that are in the named module; layers before a stack do not belong to it.
-MODULE_SHARE = 0.9
-#: The least layers of a trend, and the share of them that must follow it.
-MIN_LAYERS, MIN_TREND_SHARE = 5, 0.75
-#: Steps at the end of a run that are inspected too.
-AT_THE_END = 3
-#: Uses of one weight are averaged in this many stretches: through a simulation gradients grow irregularly.
-STRETCHES = 10
-#: The largest gradient of a call over the median of earlier ones, and the least number of earlier ones.
-OUTGROWN, BEFORE = 1e3, 6
 
 
 def _may_stand_between(name: str) -> bool:
@@ -89,10 +70,10 @@ def growth(trace: Trace) -> list[Finding]:
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
     calls = Opened(trace)
     seen = _trends(calls.comparable(), big)
-    if not seen and len(trace.steps) > 2 * AT_THE_END:  # it may have come to that later
-        last = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
-        for some in (calls.last(AT_THE_END), last):
-            seen = seen or (_trends(calls.of(some), big) if len(some) >= AT_THE_END else {})
+    if not seen and len(trace.steps) > 2 * thresholds.GRADIENT_TREND_LAST_STEPS:  # it may have come to that later
+        last = [call for step in trace.steps[-thresholds.GRADIENT_TREND_LAST_STEPS :] for call in step.backwards]
+        for some in (calls.last(thresholds.GRADIENT_TREND_LAST_STEPS), last):
+            seen = seen or (_trends(calls.of(some), big) if len(some) >= thresholds.GRADIENT_TREND_LAST_STEPS else {})
     found = [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
     late = (spiked(calls) or _outgrown(calls, big)) if not found else None
     found = [late] if late is not None else found
@@ -111,7 +92,10 @@ def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
         if not 0 < most < math.inf:
             continue
         usual = before.setdefault(call.site, [])  # in order
-        if len(usual) >= BEFORE and most >= OUTGROWN * usual[len(usual) // 2]:
+        if (
+            len(usual) >= thresholds.GRADIENT_OUTGROWN_MIN_CALLS
+            and most >= thresholds.GRADIENT_OUTGROWN_FACTOR * usual[len(usual) // 2]
+        ):
             for layers in _chains(call, big):
                 if _repeated(layers) and _trend(layers) == "exploding-gradient":
                     return _finding("exploding-gradient", call, layers)
@@ -162,7 +146,7 @@ def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
         layers.sort(key=lambda layer: layer.run.node.seq)
     yield sorted((layers[0] for layers in uses.values() if len(layers) == 1), key=lambda layer: layer.run.node.seq)
     for layers in uses.values():
-        if len(layers) >= 2 * MIN_LAYERS:
+        if len(layers) >= 2 * thresholds.GRADIENT_TREND_MIN_LAYERS:
             yield layers
 
 
@@ -182,21 +166,30 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
     """Return the kind of finding that the norms of a chain show, vanishing or exploding; ``None`` if there is no clear
     trend.
     """
-    if len(layers) < MIN_LAYERS:
+    if len(layers) < thresholds.GRADIENT_TREND_MIN_LAYERS:
         return None
     first, last, count = layers[0].norm, layers[-1].norm, len(layers) - 1
     ratio = first / last
     factor = ratio ** (1 / count)
     repeated = _repeated(layers)
     norms = [layer.norm for layer in layers]
-    if repeated and count >= 2 * STRETCHES:
-        edges = [len(norms) * i // STRETCHES for i in range(STRETCHES + 1)]
+    if repeated and count >= 2 * thresholds.GRADIENT_TREND_STRETCHES:
+        edges = [
+            len(norms) * i // thresholds.GRADIENT_TREND_STRETCHES
+            for i in range(thresholds.GRADIENT_TREND_STRETCHES + 1)
+        ]
         norms = [geometric_mean(norms[a:b]) for a, b in pairwise(edges)]
     shrinking = sum(a < b for a, b in pairwise(norms)) / (len(norms) - 1)
-    vanished = ratio < FORGOTTEN or (ratio < VANISHED and factor < SHRINKS and not repeated)
-    if vanished and shrinking >= MIN_TREND_SHARE:
+    vanished = ratio < thresholds.GRADIENT_FORGOTTEN_RATIO or (
+        ratio < thresholds.GRADIENT_VANISHED_RATIO and factor < thresholds.GRADIENT_SHRINKS_FACTOR and not repeated
+    )
+    if vanished and shrinking >= thresholds.GRADIENT_TREND_MIN_SHARE:
         return "vanishing-gradient"
-    if ratio > EXPLODED and (factor > GROWS or repeated or ratio > VAST) and shrinking <= 1 - MIN_TREND_SHARE:
+    if (
+        ratio > thresholds.GRADIENT_EXPLODED_RATIO
+        and (factor > thresholds.GRADIENT_GROWS_FACTOR or repeated or ratio > thresholds.GRADIENT_VAST_RATIO)
+        and shrinking <= 1 - thresholds.GRADIENT_TREND_MIN_SHARE
+    ):
         return "exploding-gradient"
     return None
 
@@ -242,7 +235,7 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         f"from {number(last)} near the loss to {number(first)}; "
         + (f"what is handed on from one to the next is made by {made}" if carried else f"{op} multiplies most"),
         confidence="certain",
-        module=common_module([la.run.module or "" for la in hit], MODULE_SHARE),
+        module=common_module([la.run.module or "" for la in hit], thresholds.GRADIENT_TREND_MODULE_SHARE),
         node=culprit.name,
         parameters=tuple(names),
         step=call.step,

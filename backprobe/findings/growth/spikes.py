@@ -12,16 +12,12 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
+from ... import thresholds
 from ...basics.text import number
 from ...ops import NORMALISES, POLE, info
 from ...records import BackwardCall, Finding, NodeRun, Site
 from ..relations.end_of_run import feeders
 from ..rules import sites_of
-
-#: A parameter's gradient over that of the loss and the median of the others; and the least factor of one operation.
-BEYOND, FACTOR = 1e6, 1e5
-#: The largest gradient of a step over the median of other steps, and the least number of those.
-SUDDEN, MIN_OTHER_CALLS = 1e5, 6
 
 
 def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
@@ -48,7 +44,7 @@ def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
 
 def _usual(norms: Sequence[float]) -> float:
     """Return the median of sorted norms; infinite if there are too few."""
-    return norms[len(norms) // 2] if len(norms) >= MIN_OTHER_CALLS else math.inf
+    return norms[len(norms) // 2] if len(norms) >= thresholds.GRADIENT_SPIKE_MIN_OTHER_CALLS else math.inf
 
 
 def looked_at(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
@@ -66,10 +62,24 @@ def _spike(call: BackwardCall, usual: float) -> Finding | None:
     if not begins or not leaves or not all(math.isfinite(norm) for norm in [*begins, *(n for _, n in leaves)]):
         return None
     top, most = max(leaves, key=lambda one: one[1])
-    if len(leaves) >= 3 and most >= BEYOND * max(*begins, others := _others(leaves, top)):
-        return _finding(call, top, most, begins, FACTOR, f"and of the other parameters about {number(others)}")
-    if most >= SUDDEN * max(*begins, usual):
-        return _finding(call, top, most, begins, SUDDEN / 10, f"and is about {number(usual)} in other steps")
+    if len(leaves) >= 3 and most >= thresholds.GRADIENT_SPIKE_RATIO * max(*begins, others := _others(leaves, top)):
+        return _finding(
+            call,
+            top,
+            most,
+            begins,
+            thresholds.GRADIENT_SPIKE_MIN_OP_FACTOR,
+            f"and of the other parameters about {number(others)}",
+        )
+    if most >= thresholds.GRADIENT_SPIKE_SUDDEN_RATIO * max(*begins, usual):
+        return _finding(
+            call,
+            top,
+            most,
+            begins,
+            thresholds.GRADIENT_SPIKE_SUDDEN_RATIO / 10,
+            f"and is about {number(usual)} in other steps",
+        )
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, number
 from ...records import Finding, LossGrowth, NegativeRate, RaisedRate, ScheduleSeen, Site, ZeroRate
 from ..relations.losses import growth_to_overflow
@@ -12,15 +13,6 @@ from ..rules import LEARNING, VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: How many calls of a scheduler for each step of its optimizer show that the loop steps it too often.
-MIN_CALLS_PER_STEP = 1.9
-#: Where the loss begins to grow, the rate is this many times the one that the optimizer began with: a warm-up ends at
-#: that rate.
-MIN_RAISE = 1.2
-#: It rose by this factor in the last third of the steps before, or does so while the loss grows. If not, the rate had
-#: been high for long and done no harm.
-MIN_LATE_RAISE = 1.1
 
 
 @rule(
@@ -100,8 +92,11 @@ def _raise_before(seen: RaisedRate, grown: LossGrowth) -> float:
     """
     rate = _rate_at(seen, grown.since + 1)
     early, late = _rate_at(seen, grown.since * 2 // 3), _rate_at(seen, (grown.since + grown.until) // 2)
-    rose = rate >= MIN_LATE_RAISE * early or late >= MIN_LATE_RAISE * rate
-    return rate / seen.base if rose and rate >= MIN_RAISE * seen.base else 0.0
+    rose = (
+        rate >= thresholds.LEARNING_RATE_MIN_LATE_RAISE * early
+        or late >= thresholds.LEARNING_RATE_MIN_LATE_RAISE * rate
+    )
+    return rate / seen.base if rose and rate >= thresholds.LEARNING_RATE_MIN_RAISE * seen.base else 0.0
 
 
 def _raised(seen: RaisedRate, schedule: ScheduleSeen | None, grown: LossGrowth) -> Finding:
@@ -191,7 +186,7 @@ def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:
     sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled)]
     if seen.given is None and seen.scheduled is None:
         sites = [("cause", seen.made)]
-    too_often = schedule is not None and schedule.calls >= MIN_CALLS_PER_STEP * schedule.steps
+    too_often = schedule is not None and schedule.calls >= thresholds.SCHEDULER_MIN_CALLS_PER_STEP * schedule.steps
     sites = [stepped, *sites] if too_often else [*sites, stepped]
     if seen.given is not None or seen.scheduled is not None:
         sites.append(("optimizer", seen.made))

@@ -13,54 +13,43 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from ... import thresholds
 from ...records import Measured
 from ...records.statistics import OF
 
-#: ``FIRST_STEP``: measurements before this step are ignored, except for ``weight_gain``. ``EARLY_MEASUREMENTS``:
-#: quantities are compared with the median of this many measurements from ``FIRST_STEP`` on, or with the very first one.
-FIRST_STEP, EARLY_MEASUREMENTS = 10, 5
-#: ``CONSECUTIVE``: consecutive measurements. ``MAX_UPDATE_RATIO``: bound on the update-to-weight ratio in them.
-CONSECUTIVE, MAX_UPDATE_RATIO = 5, 0.1
-#: An update ratio that is an outlier among matrices: the least ratio, the least multiple of the median matrix's ratio,
-#: and the least number of matrices to compare.
-OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR, MIN_MATRICES = 0.01, 10.0, 4
-#: A matrix smaller than this fraction of the median matrix started at zero: its update ratios are large for that
-#: reason.
-STARTED_AT_ZERO = 0.1
 #: By quantity: the bound, the least multiple of its early value, and the number of consecutive measurements.
-GROWTH_BOUNDS = {"attention_logit": (40.0, 4.0, 3), "activation_rms": (30.0, 8.0, 3), "weight_gain": (8.0, 5.0, 3)}
+GROWTH_BOUNDS = {
+    "attention_logit": (
+        thresholds.ATTENTION_LOGIT_BOUND,
+        thresholds.ATTENTION_LOGIT_GROWTH,
+        thresholds.ATTENTION_LOGIT_LOOKS,
+    ),
+    "activation_rms": (
+        thresholds.ACTIVATION_RMS_BOUND,
+        thresholds.ACTIVATION_RMS_GROWTH,
+        thresholds.ACTIVATION_RMS_LOOKS,
+    ),
+    "weight_gain": (
+        thresholds.WEIGHT_GAIN_BOUND,
+        thresholds.WEIGHT_GAIN_GROWTH,
+        thresholds.WEIGHT_GAIN_LOOKS,
+    ),
+}
 #: The same against the very first measurement, up to a step: how a layer changes in its first steps.
-INITIAL_GROWTH_BOUNDS = {"attention_logit": (40.0, 10.0, 3, math.inf), "activation_rms": (8.0, 25.0, 3, 200)}
-#: A growing matrix: its least RMS, the least multiple of its first RMS, and the least multiple of the median matrix's
-#: growth. The output layer, which grows as the model becomes confident, is allowed ``OUTPUT`` times the last one.
-OUTGROWN, OUTPUT = (0.3, 4.0, 3.0), 2.0
-#: RMS of the first layer's input, and the least multiple of its early value.
-INPUT = (1.0, 8.0)
-#: The factor by which a layer may multiply the RMS of its input, and the multiple of the median layer's factor.
-GAIN = (8.0, 5.0)
-#: The least ratio of a half-precision type's maximum to the largest activation.
-HEADROOM = 100.0
-#: A weight counts as unchanged since the last measurement if its norm moved by at most this fraction.
-STILL = 1e-5
-#: A layer is named with a loss spike if its level grew by this factor since the last measurement.
-WITH_IT = 3.0
-#: Bound on the RMS of gradients over the root of Adam's second moment, for the median parameter.
-MAX_ADAM_RATIO = 5.0
-#: The share of units beyond which a layer is dead or saturated, and the number of consecutive measurements.
-DEAD, SATURATED = (0.9, 5), (0.8, 5)
-#: Entropy of attention in nats: the bound, the bound as a share of the first value, and the least first value.
-ENTROPY = (0.05, 0.1, 0.5)
-#: The stable rank of a collapsed matrix while the loss is high; the same whatever the loss; and the bound as a share of
-#: its first value.
-RANK = (1.3, 1.05, 0.25)
-#: Shares of the first loss: above ``DOWN`` the loss has not fallen much, above ``MOVED`` it has hardly moved.
-DOWN, MOVED = 0.6, 0.9
-#: The least healthy update ratio, the share of elements that an update may leave unchanged, for how many consecutive
-#: measurements, and the least update ratio as a share of the median matrix's.
-MOVES, STAYS, LONG_CONSECUTIVE, SLOWEST = 1e-5, 0.95, 12, 0.01
-#: A jump of the loss: the least and most earlier measurements to compare with, how many times their spread, how many
-#: times their median, and what share of the first loss.
-JUMP = (8, 12, 6.0, 1.5, 0.1)
+INITIAL_GROWTH_BOUNDS = {
+    "attention_logit": (
+        thresholds.INITIAL_ATTENTION_LOGIT_BOUND,
+        thresholds.INITIAL_ATTENTION_LOGIT_GROWTH,
+        thresholds.INITIAL_ATTENTION_LOGIT_LOOKS,
+        math.inf,
+    ),
+    "activation_rms": (
+        thresholds.INITIAL_ACTIVATION_RMS_BOUND,
+        thresholds.INITIAL_ACTIVATION_RMS_GROWTH,
+        thresholds.INITIAL_ACTIVATION_RMS_LOOKS,
+        thresholds.INITIAL_ACTIVATION_RMS_LAST_STEP,
+    ),
+}
 #: Quantities measured of parameters; the others are of modules, or of the whole run.
 OF_PARAMETERS = ("update_ratio", "weight_rms", "weight_gain", "adam_ratio", "stable_rank", "unchanged")
 WHOLE = "loss_median"
@@ -92,7 +81,7 @@ class Levels:
     #: The previous measurement, and the one before it.
     last: dict[str, dict[str, float]] = field(default_factory=dict)
     older: dict[str, dict[str, float]] = field(default_factory=dict)
-    #: The very first value of each, and the first ``EARLY_MEASUREMENTS`` values from step ``FIRST_STEP`` on.
+    #: The very first value of each, and the first ``LEVELS_EARLY_LOOKS`` values from step ``LEVELS_FIRST_STEP`` on.
     first: dict[str, dict[str, float]] = field(default_factory=dict)
     early: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     #: Recent losses, which a new loss is compared with.
@@ -118,9 +107,9 @@ class Levels:
                 continue
             self.now.setdefault(quantity, {})[name] = value
             self.first.setdefault(quantity, {}).setdefault(name, value)
-            if look.step >= FIRST_STEP:
+            if look.step >= thresholds.LEVELS_FIRST_STEP:
                 early = self.early.setdefault(quantity, {}).setdefault(name, [])
-                if len(early) < EARLY_MEASUREMENTS:
+                if len(early) < thresholds.LEVELS_EARLY_LOOKS:
                     early.append(value)
             if quantity == WHOLE:
                 self.loss = value
@@ -156,7 +145,7 @@ class Levels:
         here, first = self.now.get("activation_rms", {}), self.first.get("activation_rms", {})
         last = next(reversed(here), "")
         grew_less = name in here and here[name] <= min(here[last], here[last] * first[name] / max(first[last], 1e-30))
-        return grew_less and self.loss_fell(MOVED)
+        return grew_less and self.loss_fell(thresholds.LOSS_UNMOVED_SHARE)
 
     @property
     def wide(self) -> Mapping[str, float]:
@@ -169,11 +158,11 @@ class Levels:
         return {name: value for name, value in self.now.get(quantity, {}).items() if name in wide}
 
     def before(self, quantity: str, name: str) -> float | None:
-        """Return the median of a layer's early values of `quantity`; ``None`` until there are ``EARLY_MEASUREMENTS`` of
+        """Return the median of a layer's early values of `quantity`; ``None`` until there are ``LEVELS_EARLY_LOOKS`` of
         them.
         """
         early = self.early.get(quantity, {}).get(name, ())
-        return median(early) if len(early) == EARLY_MEASUREMENTS else None
+        return median(early) if len(early) == thresholds.LEVELS_EARLY_LOOKS else None
 
     def loss_is(self, share: float) -> bool:
         """Return whether the loss is above `share` of the first loss."""
@@ -208,26 +197,26 @@ class Rule:
 def _large_updates(levels: Levels) -> Beyond:
     """Yield matrices whose update is a large part of the weight."""
     for name, value in _grown_up(levels).items():
-        if value >= MAX_UPDATE_RATIO:
-            yield name, value, MAX_UPDATE_RATIO
+        if value >= thresholds.UPDATE_RATIO_BOUND:
+            yield name, value, thresholds.UPDATE_RATIO_BOUND
 
 
 def _updates_apart(levels: Levels) -> Beyond:
     """Yield matrices whose update ratio is far above that of the median matrix."""
     all_ratios = levels.matrices("update_ratio")
-    if len(all_ratios) < MIN_MATRICES:
+    if len(all_ratios) < thresholds.OUTLIER_MIN_MATRICES:
         return
     middle = median(all_ratios.values())
     for name, value in _grown_up(levels).items():
-        more = OUTPUT if levels.output(name) else 1.0
-        if value >= more * max(OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR * middle):
+        more = thresholds.OUTPUT_LAYER_FACTOR if levels.output(name) else 1.0
+        if value >= more * max(thresholds.UPDATE_RATIO_OUTLIER_MIN, thresholds.UPDATE_RATIO_OUTLIER_FACTOR * middle):
             yield name, value, middle
 
 
 def _grown_up(levels: Levels) -> dict[str, float]:
     """Return the update ratios of matrices that did not start at zero."""
     ratios, sizes = levels.matrices("update_ratio"), levels.matrices("weight_rms")
-    least = STARTED_AT_ZERO * median(sizes.values()) if sizes else 0.0
+    least = thresholds.STARTED_AT_ZERO_SHARE * median(sizes.values()) if sizes else 0.0
     return {name: value for name, value in ratios.items() if sizes.get(name, 0.0) >= least}
 
 
@@ -268,7 +257,7 @@ def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
 
 def _more_comes_in(levels: Levels) -> Beyond:
     """Yield the first layer if its input grew, that is, if its output grew by more than the gain of its weight."""
-    level, times = INPUT
+    level, times = thresholds.INPUT_RMS_BOUND, thresholds.INPUT_RMS_GROWTH
     name, value = next(iter(levels.now["activation_rms"].items()))
     weight = f"{name}.weight"
     gain, gain_before = levels.now.get("weight_gain", {}).get(weight), levels.before("weight_gain", weight)
@@ -281,33 +270,33 @@ def _outgrows(levels: Levels) -> Beyond:
     """Yield matrices whose RMS is large and has grown far more than that of the median matrix."""
     here = levels.matrices("weight_rms")
     first = levels.first.get("weight_rms", {})
-    least = STARTED_AT_ZERO * median(first[name] for name in here) if here else 0.0
+    least = thresholds.STARTED_AT_ZERO_SHARE * median(first[name] for name in here) if here else 0.0
     growth = {name: value / first[name] for name, value in here.items() if first[name] > least}
-    if len(growth) < MIN_MATRICES - 1:
+    if len(growth) < thresholds.OUTLIER_MIN_MATRICES - 1:
         return
-    level, times, apart = OUTGROWN
     middle = median(growth.values())
     for name, grown in growth.items():
-        more = OUTPUT if levels.output(name) else 1.0
-        if here[name] >= level and grown >= times and grown >= more * apart * middle:
+        more = thresholds.OUTPUT_LAYER_FACTOR if levels.output(name) else 1.0
+        is_large = here[name] >= thresholds.MATRIX_GROWTH_MIN_RMS and grown >= thresholds.MATRIX_GROWTH_FACTOR
+        if is_large and grown >= more * thresholds.MATRIX_GROWTH_OUTLIER_FACTOR * middle:
             yield name, here[name], first[name]
 
 
 def _gains(levels: Levels) -> Beyond:
     """Yield, in the first steps, layers whose gain is far above the median layer's."""
     here = levels.now["weight_gain"]
-    bound, times = GAIN
+    bound, times = thresholds.INITIAL_GAIN_BOUND, thresholds.INITIAL_GAIN_OUTLIER_FACTOR
     middle = median(here.values())
     for name, value in here.items():
-        if levels.step < FIRST_STEP and len(here) > 1 and value >= max(bound, times * middle):
+        if levels.step < thresholds.LEVELS_FIRST_STEP and len(here) > 1 and value >= max(bound, times * middle):
             yield name, value, middle
 
 
 def _little_room(levels: Levels) -> Beyond:
     """Yield layers whose largest activation is near the maximum of its half-precision type."""
     for name, value in levels.now.get("headroom", {}).items():
-        if value < HEADROOM:
-            yield name, value, HEADROOM
+        if value < thresholds.ACTIVATION_MIN_HEADROOM:
+            yield name, value, thresholds.ACTIVATION_MIN_HEADROOM
 
 
 def _behind(levels: Levels) -> Beyond:
@@ -316,44 +305,44 @@ def _behind(levels: Levels) -> Beyond:
     The median of all matrices is compared with the bound.
     """
     here = levels.matrices("adam_ratio")
-    if len(here) > 1 and median(here.values()) > MAX_ADAM_RATIO:
+    if len(here) > 1 and median(here.values()) > thresholds.ADAM_RATIO_BOUND:
         name = max(here, key=here.__getitem__)
-        yield name, here[name], MAX_ADAM_RATIO
+        yield name, here[name], thresholds.ADAM_RATIO_BOUND
 
 
 def _dead(levels: Levels) -> Beyond:
     """Yield layers almost all of whose units are zero for the whole batch."""
     for name, value in levels.now.get("dead", {}).items():
-        if value >= DEAD[0]:
-            yield name, value, DEAD[0]
+        if value >= thresholds.DEAD_SHARE:
+            yield name, value, thresholds.DEAD_SHARE
 
 
 def _saturated(levels: Levels) -> Beyond:
     """Yield layers almost all of whose units are at the bounds of their tanh or sigmoid."""
     for name, value in levels.now.get("saturated", {}).items():
-        if value >= SATURATED[0]:
-            yield name, value, SATURATED[0]
+        if value >= thresholds.SATURATED_SHARE:
+            yield name, value, thresholds.SATURATED_SHARE
 
 
 def _one_place(levels: Levels) -> Beyond:
     """Yield attention layers whose entropy fell to almost zero while the loss is still high."""
-    bound, share, least = ENTROPY
     for name, value in levels.now.get("attention_entropy", {}).items():
         first = levels.first["attention_entropy"][name]
-        if value <= bound and first >= least and value <= share * first and levels.loss_is(DOWN):
+        fell = first >= thresholds.ATTENTION_ENTROPY_MIN_FIRST and value <= thresholds.ATTENTION_ENTROPY_SHARE * first
+        if value <= thresholds.ATTENTION_ENTROPY_BOUND and fell and levels.loss_is(thresholds.LOSS_HIGH_SHARE):
             yield name, value, first
 
 
 def _one_place_from_the_start(levels: Levels) -> Beyond:
     """Yield attention layers with an entropy of almost zero while the loss has hardly moved."""
     for name, value in levels.now.get("attention_entropy", {}).items():
-        if value <= ENTROPY[0] and levels.loss_is(MOVED):
-            yield name, value, ENTROPY[0]
+        if value <= thresholds.ATTENTION_ENTROPY_BOUND and levels.loss_is(thresholds.LOSS_UNMOVED_SHARE):
+            yield name, value, thresholds.ATTENTION_ENTROPY_BOUND
 
 
 def _one_direction(levels: Levels) -> Beyond:
     """Yield weights whose stable rank fell to almost one, whatever the loss."""
-    yield from _ranks_below(levels, RANK[1])
+    yield from _ranks_below(levels, thresholds.STABLE_RANK_BOUND)
 
 
 def _about_one_direction(levels: Levels) -> Beyond:
@@ -361,15 +350,15 @@ def _about_one_direction(levels: Levels) -> Beyond:
 
     A layer before few outputs may learn one direction first.
     """
-    if levels.loss_is(DOWN):
-        yield from _ranks_below(levels, RANK[0])
+    if levels.loss_is(thresholds.LOSS_HIGH_SHARE):
+        yield from _ranks_below(levels, thresholds.STABLE_RANK_BOUND_AT_HIGH_LOSS)
 
 
 def _ranks_below(levels: Levels, bound: float) -> Beyond:
     """Yield weights whose stable rank is at most `bound` and a small share of its first value."""
     for name, value in levels.now.get("stable_rank", {}).items():
         first = levels.first["stable_rank"][name]
-        if value <= min(bound, RANK[2] * first):
+        if value <= min(bound, thresholds.STABLE_RANK_SHARE * first):
             yield name, value, first
 
 
@@ -380,15 +369,20 @@ def _hardly_moves(levels: Levels) -> Beyond:
     more.
     """
     ratios = levels.matrices("update_ratio")
-    gradients, stuck = levels.now.get("grad_norm", {}), levels.loss_is(MOVED)
+    gradients, stuck = levels.now.get("grad_norm", {}), levels.loss_is(thresholds.LOSS_UNMOVED_SHARE)
     if not ratios or levels.rate_fell():
         return
     middle = median(ratios.values())
     for name, value in ratios.items():
         first = levels.before("update_ratio", name)
         rises = first is None or value > 2 * first  # a rate that is warmed up
-        if value < MOVES and gradients.get(name, 0.0) > 0 and not rises and (stuck or value < SLOWEST * middle):
-            yield name, value, MOVES
+        if (
+            value < thresholds.SLOW_UPDATE_RATIO
+            and gradients.get(name, 0.0) > 0
+            and not rises
+            and (stuck or value < thresholds.SLOW_UPDATE_OUTLIER_SHARE * middle)
+        ):
+            yield name, value, thresholds.SLOW_UPDATE_RATIO
 
 
 def _stays(levels: Levels) -> Beyond:
@@ -398,9 +392,9 @@ def _stays(levels: Levels) -> Beyond:
     gradients, norms = levels.now.get("grad_norm", {}), levels.now.get("weight_norm", {})
     for name, value in levels.matrices("unchanged").items():
         last = levels.last.get("weight_norm", {}).get(name, 0.0)
-        still = abs(norms.get(name, 0.0) - last) <= STILL * last  # not in this step alone
-        if value >= STAYS and gradients.get(name, 0.0) > 0 and still:
-            yield name, value, STAYS
+        still = abs(norms.get(name, 0.0) - last) <= thresholds.UNCHANGED_NORM_TOLERANCE * last  # not in this step alone
+        if value >= thresholds.UNCHANGED_ELEMENTS_SHARE and gradients.get(name, 0.0) > 0 and still:
+            yield name, value, thresholds.UNCHANGED_ELEMENTS_SHARE
 
 
 def _jumps(levels: Levels) -> Beyond:
@@ -410,24 +404,26 @@ def _jumps(levels: Levels) -> Beyond:
     earlier one.
     """
     value = levels.now.get(WHOLE, {}).get("loss")
-    if value is None or levels.step < FIRST_STEP:
+    if value is None or levels.step < thresholds.LEVELS_FIRST_STEP:
         return
     past, worst = levels.past.setdefault(WHOLE, []), levels.past.setdefault("loss_max", [])
-    least, most, spreads, times, share = JUMP
     jumped = False
-    if len(past) >= least:
+    if len(past) >= thresholds.SPIKE_MIN_LOOKS:
         middle = median(past)
         spread = 1.4826 * median(abs(one - middle) for one in past)
         over = value - middle
         jumped = middle > 0 and over > max(
-            spreads * spread, (times - 1) * middle, share * abs(levels.first[WHOLE]["loss"]), median(worst) - middle
+            thresholds.SPIKE_SPREADS * spread,
+            (thresholds.SPIKE_FACTOR - 1) * middle,
+            thresholds.SPIKE_SHARE_OF_FIRST * abs(levels.first[WHOLE]["loss"]),
+            median(worst) - middle,
         )
         if jumped:
             yield _with_it(levels), value, middle
     if not jumped:  # what it is held against stays what it was while it lasts
         past.append(value)
         worst.append(levels.now.get("loss_max", {}).get("loss", value))
-        del past[:-most], worst[:-most]
+        del past[: -thresholds.SPIKE_LATEST_LOOKS], worst[: -thresholds.SPIKE_LATEST_LOOKS]
 
 
 def _with_it(levels: Levels) -> str:
@@ -437,14 +433,12 @@ def _with_it(levels: Levels) -> str:
     """
 
     def changed(quantity: str) -> dict[str, float]:
-        """Return the layers whose `quantity` grew at least by ``WITH_IT`` in the last two measurements, with the
-        factor.
-        """
+        """Return the layers whose `quantity` grew enough in the last two measurements, with the factor."""
         found: dict[str, float] = {}
         for before, after in ((levels.older, levels.last), (levels.last, levels.now)):
             old = before.get(quantity, {})
             for name, value in after.get(quantity, {}).items():
-                if old.get(name) and value / old[name] >= WITH_IT:
+                if old.get(name) and value / old[name] >= thresholds.SPIKE_LAYER_GROWTH:
                     found[name] = max(found.get(name, 0.0), value / old[name])
         return found
 
@@ -453,27 +447,27 @@ def _with_it(levels: Levels) -> str:
 
 
 RULES = (
-    Rule("loss-spike", WHOLE, 1, _jumps),
-    Rule("update-too-large", "update_ratio", CONSECUTIVE, _large_updates),
-    Rule("update-too-large", "update_ratio", CONSECUTIVE, _updates_apart),
+    Rule("loss-spike", WHOLE, thresholds.SPIKE_LOOKS, _jumps),
+    Rule("update-too-large", "update_ratio", thresholds.UPDATE_RATIO_LOOKS, _large_updates),
+    Rule("update-too-large", "update_ratio", thresholds.UPDATE_RATIO_LOOKS, _updates_apart),
     *(Rule("divergence-ahead", quantity, row, _grows(quantity)) for quantity, (*_, row) in GROWTH_BOUNDS.items()),
     *(
         Rule("divergence-ahead", quantity, one[2], _grew_at_once(quantity))
         for quantity, one in INITIAL_GROWTH_BOUNDS.items()
     ),
-    Rule("divergence-ahead", "activation_rms", 3, _more_comes_in),
-    Rule("divergence-ahead", "weight_rms", 3, _outgrows),
-    Rule("divergence-ahead", "weight_gain", 1, _gains),
-    Rule("divergence-ahead", "headroom", 3, _little_room),
-    Rule("divergence-ahead", "adam_ratio", 2, _behind),
-    Rule("attention-collapse", "attention_entropy", 5, _one_place),
-    Rule("attention-collapse", "attention_entropy", LONG_CONSECUTIVE, _one_place_from_the_start),
-    Rule("rank-collapse", "stable_rank", 1, _one_direction),
-    Rule("rank-collapse", "stable_rank", 2, _about_one_direction),
-    Rule("dead-units", "dead", DEAD[1], _dead),
-    Rule("saturated-units", "saturated", SATURATED[1], _saturated),
-    Rule("update-too-small", "update_ratio", LONG_CONSECUTIVE, _hardly_moves),
-    Rule("update-too-small", "unchanged", LONG_CONSECUTIVE, _stays),
+    Rule("divergence-ahead", "activation_rms", thresholds.INPUT_RMS_LOOKS, _more_comes_in),
+    Rule("divergence-ahead", "weight_rms", thresholds.MATRIX_GROWTH_LOOKS, _outgrows),
+    Rule("divergence-ahead", "weight_gain", thresholds.INITIAL_GAIN_LOOKS, _gains),
+    Rule("divergence-ahead", "headroom", thresholds.ACTIVATION_HEADROOM_LOOKS, _little_room),
+    Rule("divergence-ahead", "adam_ratio", thresholds.ADAM_RATIO_LOOKS, _behind),
+    Rule("attention-collapse", "attention_entropy", thresholds.ATTENTION_ENTROPY_LOOKS, _one_place),
+    Rule("attention-collapse", "attention_entropy", thresholds.STUCK_LOOKS, _one_place_from_the_start),
+    Rule("rank-collapse", "stable_rank", thresholds.STABLE_RANK_LOOKS, _one_direction),
+    Rule("rank-collapse", "stable_rank", thresholds.STABLE_RANK_LOOKS_AT_HIGH_LOSS, _about_one_direction),
+    Rule("dead-units", "dead", thresholds.DEAD_LOOKS, _dead),
+    Rule("saturated-units", "saturated", thresholds.SATURATED_LOOKS, _saturated),
+    Rule("update-too-small", "update_ratio", thresholds.STUCK_LOOKS, _hardly_moves),
+    Rule("update-too-small", "unchanged", thresholds.STUCK_LOOKS, _stays),
 )
 #: The kinds of alarms, in the order of their rank.
 ALARMS = tuple(dict.fromkeys(rule.kind for rule in RULES))
@@ -508,7 +502,9 @@ class Monitor:
         found: dict[str, list[Alarm]] = {}
         self.waits = False
         for rule, beyond in zip(RULES, self._beyond, strict=True):
-            if rule.quantity not in levels.now or (levels.step < FIRST_STEP and rule.quantity != "weight_gain"):
+            if rule.quantity not in levels.now or (
+                levels.step < thresholds.LEVELS_FIRST_STEP and rule.quantity != "weight_gain"
+            ):
                 continue
             rows = {}
             for name, value, before in rule.beyond(levels):

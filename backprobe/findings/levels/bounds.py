@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from ... import thresholds
 from .alarms import (
-    DEAD,
-    EARLY_MEASUREMENTS,
-    FIRST_STEP,
     GROWTH_BOUNDS,
-    HEADROOM,
-    MAX_ADAM_RATIO,
-    MAX_UPDATE_RATIO,
     OF_PARAMETERS,
-    SATURATED,
 )
-
-__all__ = ["EARLY_MEASUREMENTS", "FIRST_STEP", "bound", "of_matrices", "of_the_middle"]
 
 #: Quantities that have the same bound for all layers.
 _SAME = {
-    "update_ratio": MAX_UPDATE_RATIO,
-    "headroom": HEADROOM,
-    "adam_ratio": MAX_ADAM_RATIO,
-    "dead": DEAD[0],
-    "saturated": SATURATED[0],
+    "update_ratio": thresholds.UPDATE_RATIO_BOUND,
+    "headroom": thresholds.ACTIVATION_MIN_HEADROOM,
+    "adam_ratio": thresholds.ADAM_RATIO_BOUND,
+    "dead": thresholds.DEAD_SHARE,
+    "saturated": thresholds.SATURATED_SHARE,
 }
 
 
@@ -34,14 +26,14 @@ def bound(quantity: str, first: Sequence[float]) -> float | None:
 
     Returns ``None`` if the quantity has no fixed bound, or none yet.
 
-    :param first: the layer's first ``EARLY_MEASUREMENTS`` measurements from step ``FIRST_STEP`` on.
+    :param first: the layer's first ``LEVELS_EARLY_LOOKS`` measurements from step ``LEVELS_FIRST_STEP`` on.
     """
     if quantity in _SAME:
         return _SAME[quantity]
-    if quantity not in GROWTH_BOUNDS or len(first) < EARLY_MEASUREMENTS:
+    if quantity not in GROWTH_BOUNDS or len(first) < thresholds.LEVELS_EARLY_LOOKS:
         return None
     level, times, _ = GROWTH_BOUNDS[quantity]
-    return float(max(level, times * median(first[:EARLY_MEASUREMENTS])))
+    return float(max(level, times * median(first[: thresholds.LEVELS_EARLY_LOOKS])))
 
 
 def of_matrices(quantity: str) -> bool:

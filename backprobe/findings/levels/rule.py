@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import number
 from ...records import Finding, FindingSite, OptimizerSeen
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, Topic, rule
 from .alarms import (
     ALARMS,
-    FIRST_STEP,
     GROWTH_BOUNDS,
     INITIAL_GROWTH_BOUNDS,
-    LONG_CONSECUTIVE,
-    MAX_UPDATE_RATIO,
     OF_PARAMETERS,
     WHOLE,
     Alarm,
@@ -173,7 +171,7 @@ def _title(alarm: Alarm) -> str:
     value, before = number(alarm.value), number(alarm.before)
     share, bound = number(100 * alarm.value), number(100 * alarm.before)
     if alarm.kind == "update-too-large":
-        if alarm.before < MAX_UPDATE_RATIO:
+        if alarm.before < thresholds.UPDATE_RATIO_BOUND:
             return f"updates of {name} are {share}% of it in step {step}, those of most matrices {bound}%"
         return f"updates of {name} are {share}% of it in step {step}, and more than {bound}% since step {since}"
     if alarm.kind == "loss-spike":
@@ -187,10 +185,10 @@ def _title(alarm: Alarm) -> str:
         return f"{share}% of the elements of {name} stay as they are in step {step}: its updates are rounded away"
     if alarm.kind == "update-too-small":
         return (
-            f"updates of {name} are {value} of it in step {step}, and were no more in {LONG_CONSECUTIVE} looks: it "
-            "hardly moves"
+            f"updates of {name} are {value} of it in step {step}, and were no more in {thresholds.STUCK_LOOKS} "
+            "looks: it hardly moves"
         )
     said = f"{_SAID[alarm.quantity]} of {name} is {value} in step {step}; "
-    if alarm.quantity == "weight_gain" and since < FIRST_STEP:
+    if alarm.quantity == "weight_gain" and since < thresholds.LEVELS_FIRST_STEP:
         return f"{name} multiplies the RMS of its input by about {value} from the start; most do by {before}"
     return said + (f"it was {before}" if alarm.quantity in _WAS else f"its bound is {before}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import number
 from ...ops import canonical, canonical_names, names_of
 from ...records import BackwardCall, Finding, NodeRun, Site
@@ -26,12 +27,6 @@ LOG_SIGMOID = canonical("logsigmoid")
 NLL, KL_DIV, CTC = canonical_names("nll_loss nll_loss2d"), canonical("kl_div"), canonical("ctc_loss")
 #: Maximum number of findings.
 MAX_FINDINGS = 20
-#: Least number of backward calls that show a likelihood that falls, and the share of them at each end of the run that
-#: is compared.
-MIN_CALLS, END_SHARE = 6, 0.3
-#: A likelihood that is minimised from the start begins with that of an untrained model, the logarithm of the number of
-#: classes below zero. One that begins above this share of it was maximised before: the model is meant to forget.
-MIN_SHARE_OF_UNTRAINED = 0.5
 #: Operations that add up or divide, of which a root is made.
 _SUMS = canonical_names("sum mean")
 #: Operations that pick the targets' elements.
@@ -381,13 +376,13 @@ def _falls(one: _Likelihood) -> bool:
     One that starts near its largest value, zero, was maximised before: then the model is meant to forget.
     """
     count = len(one.values)
-    if count < MIN_CALLS:
+    if count < thresholds.LIKELIHOOD_MIN_CALLS:
         return False
-    part = max(1, int(END_SHARE * count))
+    part = max(1, int(thresholds.LIKELIHOOD_END_SHARE * count))
     first, last = sum(islice(one.values, part)) / part, sum(one.values[-part:]) / part
     shapes = (stat.shape for stat in (*one.logs.grad_outputs, *one.logs.grad_inputs) if stat is not None and stat.shape)
     classes = next(shapes, (2,))[-1]
-    return last < first <= -MIN_SHARE_OF_UNTRAINED * math.log(max(2, classes))
+    return last < first <= -thresholds.LIKELIHOOD_MIN_SHARE_OF_UNTRAINED * math.log(max(2, classes))
 
 
 def _minimised(one: _Likelihood) -> Finding:

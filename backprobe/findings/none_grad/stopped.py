@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few, op_in_text
 from ...basics.torch_texts import COMPILED
 from ...records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
-from ..relations.end_of_run import AT_THE_END, given_none, latest_recorded, left_out
+from ..relations.end_of_run import given_none, latest_recorded, left_out
 from ..relations.module_paths import common_module
 from ..rules import sites_of
 
@@ -55,7 +56,9 @@ def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding],
     """
     names = {p.name for p in lost}
     groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
-    for call in (call for calls in latest_recorded(trace, AT_THE_END if names else 0) for call in calls):
+    for call in (
+        call for calls in latest_recorded(trace, thresholds.NO_LEARNING_LAST_STEPS if names else 0) for call in calls
+    ):
         if call.raised is None and call.kind != "autograd.grad":
             own = {name: run for name, run in given_none(call, names).items() if not run.name.startswith(COMPILED)}
             for name, run in own.items():

@@ -9,11 +9,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 
+from ... import thresholds
 from ...ops import info
 from ...records import BackwardCall, BadOp, BadValues, Node, NodeRun
 
-#: A mask covers more than one in this many values; fewer are an accident.
-MASK_RARITY = 20
 #: The most bad results in a chain that are checked for an origin of their own.
 MAX_BAD_RESULTS = 20
 _AtNode = Callable[[int], BadOp | None]
@@ -173,7 +172,7 @@ def _is_sparse(origin: BadOp | None) -> bool:
     """Return whether only a few of many values were non-finite, as by chance and not from a mask."""
     if origin is None or info(origin.op).is_fill:
         return False
-    return origin.output.count * MASK_RARITY < origin.output.numel
+    return origin.output.count * thresholds.NONFINITE_MASK_RARITY < origin.output.numel
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:

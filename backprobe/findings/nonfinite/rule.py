@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ... import thresholds
 from ...basics.text import counted, number
 from ...basics.torch_texts import COMPILED
 from ...ops import info
@@ -40,8 +41,6 @@ from .provenance import is_half, meant, nodes_of, origin_of, others_of, when_mad
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: Consecutive steps that a loss scaler may skip while it searches for a scale.
-SCALER_STEPS = 20
 #: The most findings for one call, and the most bad nodes that are inspected for them.
 MAX_FINDINGS, MAX_BAD_NODES = 3, 20
 
@@ -101,7 +100,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
         scale = call.arguments.get("loss_scale")
         if own and (scale or (_is_scaled(call) and call.index in followed())) and not new[0].evidence["nan"]:
             scaled += 1
-            if scaled < SCALER_STEPS:
+            if scaled < thresholds.LOSS_SCALER_SEARCH_STEPS:
                 continue
             if scale:
                 new = [dataclasses.replace(new[0], evidence={**new[0].evidence, "loss_scale": scale})]

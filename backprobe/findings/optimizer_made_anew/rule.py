@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted
 from ...records import Finding, NewOptimizers
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: With at most this number of steps of each optimizer, its state has hardly any effect. With more, the loss of state
-#: does less harm, and each optimizer may solve a problem of its own.
-MAX_STEPS_OF_A_WARNING = 3
 
 
 @rule(
@@ -43,7 +40,7 @@ def _finding(seen: NewOptimizers) -> Finding:
     lost = "its momentum starts" if name == "SGD" else "its running averages of gradients start"
     return Finding(
         kind="optimizer-made-anew",
-        severity="warning" if seen.most <= MAX_STEPS_OF_A_WARNING else "info",
+        severity="warning" if seen.most <= thresholds.NEW_OPTIMIZER_MAX_STEPS_OF_WARNING else "info",
         title=f"{name} is made anew {least}{counted(seen.made, 'time')} over the same "
         f"{counted(seen.parameters, 'parameter')} "
         f"and does only {fewest}{counted(seen.most, 'step')} each time: {lost} at zero each time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ... import thresholds
 from ...basics.text import size
 from ...records import BackwardCall, Facts, FailedAllocation, Finding, NodeRun, Retained, SavedBytes, Site
 from ..relations.saved_bytes import KEYS, bytes_by, lines_by_bytes, table
@@ -9,8 +10,6 @@ from ..rules import GENERAL, Kind, Question, rule, sites_of
 
 #: The most lines named as sites.
 MAX_SITES = 5
-#: The size of the request, as a multiple of what the step holds, above which the request is the mistake.
-TOO_LARGE = 4
 
 
 @rule(
@@ -39,7 +38,9 @@ def out_of_memory(call: BackwardCall, facts: Facts) -> list[Finding]:
     tables = {what: bytes_by(KEYS[what], rows) for what in ("line", "module", "op")}
     holders: list[tuple[str, Site | None]] = [("saved", site) for site in lines_by_bytes(rows)[:MAX_SITES]]
     asked = [("allocated", run.site), ("backward", raised.backward)]
-    too_large = held.wanted is not None and held.wanted > TOO_LARGE * max(total, held.parameters)
+    too_large = held.wanted is not None and held.wanted > thresholds.OUT_OF_MEMORY_REQUEST_FACTOR * max(
+        total, held.parameters
+    )
     return [
         Finding(
             kind="out-of-memory",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few, plural
 from ...ops import canonical_names, info, names_of
 from ...records import BackwardCall, Finding, NodeRun, PaddingRowUsed, UnlearnedRows
@@ -15,12 +16,6 @@ from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The share of units that must be dead for a finding, and for a warning: small and wide layers that learn well lose
-#: half of them, and two thirds die where another mistake, such as a clip after the step, is the reason.
-MIN_DEAD_SHARE, MANY_DEAD_SHARE = 0.6, 0.75
-#: The share of units from which on it is a warning although they never learned: a model that sees a single example has
-#: many such units.
-NEARLY_ALL_SHARE = 0.9
 #: The operations after which each output depends on all outputs of the layer.
 _MIXING = names_of(lambda row: row.is_total or (row.adds_terms and row.amplifies)) | canonical_names("nll_loss")
 #: Those that take a part of what they get; and by indices.
@@ -131,10 +126,12 @@ def _unlearned(trace: Trace, group: list[tuple[UnlearnedRows, NodeRun]]) -> Find
     operator, share = info(run.name), seen.count / seen.row_count
     names = tuple(one.parameter for one, _ in group)
     dies, died = operator.clips, 2 * seen.learned > seen.count
-    if dies and share < MIN_DEAD_SHARE:
+    if dies and share < thresholds.DEAD_UNITS_MIN_SHARE:
         return None
     if dies:
-        is_warning = share >= (MANY_DEAD_SHARE if died else NEARLY_ALL_SHARE)
+        is_warning = share >= (
+            thresholds.DEAD_UNITS_WARNING_SHARE if died else thresholds.DEAD_UNITS_NEVER_LEARNED_SHARE
+        )
         is_warning = is_warning and not (died and falls_below_best(trace, seen.since))
         why = f"{operator.name} is flat for every input of these units"
     else:

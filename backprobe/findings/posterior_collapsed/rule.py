@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...records import CollapsedPosterior, Finding, GrownFactor
 from ..rules import GRADIENTS_INVALID, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: From this ratio of weights on, the divergence counts for too much: a constant factor of 2 between the usual forms of
-#: the reconstruction's error is left, and a beta that people choose.
-MIN_RATIO = 6.0
-#: How far the ratio may be from the number of elements, as a share, if a mean in place of a sum explains it.
-MAX_RATIO_ERROR = 0.5
 
 
 @rule(
@@ -42,7 +37,7 @@ def _finding(seen: CollapsedPosterior) -> Finding:
     """
     if seen.grown is not None:
         return _finding_of_growth(seen, seen.grown)
-    outweighs = seen.ratio is not None and seen.ratio >= MIN_RATIO
+    outweighs = seen.ratio is not None and seen.ratio >= thresholds.KL_WEIGHT_MIN_RATIO
     title = "the codes carry nothing: at the end of the run the posterior of each sample is the prior"
     if outweighs:
         title += f"; beside {seen.op} the divergence counts {seen.ratio:,.3g} times as much as in the evidence lower "
@@ -108,7 +103,7 @@ def _advice(seen: CollapsedPosterior) -> str:
     If a mean over elements stands beside a sum over codes, it first says to use sums in both.
     """
     factor = f"{1 / (seen.ratio or 1):.2g}"
-    if not math.isclose(seen.ratio or 0, seen.elements, rel_tol=MAX_RATIO_ERROR):
+    if not math.isclose(seen.ratio or 0, seen.elements, rel_tol=thresholds.KL_WEIGHT_MAX_RATIO_ERROR):
         return f"Multiply the divergence by {factor}, or raise its weight from 0 to that over the first steps."
     return (
         f"{seen.op} is divided by the {seen.elements:,} elements of a sample, and the divergence is a sum over the "

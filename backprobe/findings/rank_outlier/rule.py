@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, number
 from ...records import Finding, FindingSite, RankSeen, Replicas, Site
 from ...traces.collective_desync import listed, name
@@ -16,16 +17,6 @@ from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: Deviations, in units of the spread, that count as far; and the least number of steps to compare.
-SIGMAS, MIN_STEPS = 6.0, 8
-#: ``MIN_SPREAD``: the least spread of the logarithm of a norm. A rank's norm over the others': in all
-#: steps (``MIN_FACTOR``), in a single one (``MIN_FACTOR_ONCE``).
-MIN_SPREAD, MIN_FACTOR, MIN_FACTOR_ONCE = 0.2, 5.0, 20.0
-#: ``MIN_WAIT_SHARE``: the part of the run's time in which the others wait for one rank. ``MIN_LAST_SHARE``: the part of
-#: the rounds in which that rank is the last. ``MIN_LATE_S``: seconds late. ``MIN_LOST_S``: seconds lost in all.
-#: ``MIN_ROUNDS``: the least number of rounds; the first rounds of each process are warm-up.
-MIN_WAIT_SHARE, MIN_LAST_SHARE, MIN_LATE_S, MIN_LOST_S, MIN_ROUNDS = 0.25, 0.9, 0.02, 1.0, 16
 
 
 @rule(
@@ -57,7 +48,7 @@ def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
         return []
     norms = {one.pid: {step: math.log(norm) for step, norm in one.norms if 0 < norm < math.inf} for one in mine}
     steps = sorted(set.intersection(*(set(one) for one in norms.values())))
-    if len(steps) < MIN_STEPS:
+    if len(steps) < thresholds.RANK_OUTLIER_MIN_STEPS:
         return []
     away = {
         one.pid: [norms[one.pid][s] - median(n[s] for pid, n in norms.items() if pid != one.pid) for s in steps]
@@ -70,18 +61,18 @@ def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
             far, when = median(values[at:]) - median(values[:at]), f"from step {steps[at]} on"
             return [_norm(one, mine, math.exp(far), far / _width(values[:at]), steps[at:], when, sure=True)]
     usual = {pid: median(values) for pid, values in away.items()}
-    spread = max(MIN_SPREAD, *(_spread(values) for values in away.values()))
+    spread = max(thresholds.RANK_OUTLIER_MIN_SPREAD, *(_spread(values) for values in away.values()))
     most = max(mine, key=lambda one: usual[one.pid] if len(mine) == 2 else abs(usual[one.pid]))
     far = usual[most.pid]
-    if abs(far) > max(SIGMAS * spread, math.log(MIN_FACTOR)):
+    if abs(far) > max(thresholds.RANK_OUTLIER_SIGMAS * spread, math.log(thresholds.RANK_OUTLIER_MIN_FACTOR)):
         when = f"in {counted(len(steps), 'step')} that were compared"
         return [_norm(most, mine, math.exp(far), far / spread, steps, when, sure=len(mine) > 2)]
     single = [(values[at] - usual[pid], at, pid) for pid, values in away.items() for at in range(len(steps))]
     far, at, pid = max(single)
-    if far > max(SIGMAS * spread, math.log(MIN_FACTOR_ONCE)):
+    if far > max(thresholds.RANK_OUTLIER_SIGMAS * spread, math.log(thresholds.RANK_OUTLIER_MIN_FACTOR_ONCE)):
         # Require that its own norm rose: a fall in another rank looks the same from here.
         own = norms[pid]
-        if own[steps[at]] - median(own.values()) > math.log(MIN_FACTOR_ONCE) / 2:
+        if own[steps[at]] - median(own.values()) > math.log(thresholds.RANK_OUTLIER_MIN_FACTOR_ONCE) / 2:
             most = next(one for one in mine if one.pid == pid)
             found = _norm(most, mine, math.exp(far), far / spread, steps, f"in step {steps[at]}", sure=True)
             return [replace(found, step=steps[at])]
@@ -118,20 +109,23 @@ def _since(away: Sequence[float], own: Sequence[float]) -> int | None:
 
     :param away: by step, how far the logarithm of its norm is from that of the others; `own`: the logarithm itself.
     """
-    for at in range(MIN_STEPS // 2, len(away) - MIN_STEPS // 2 + 1):
+    for at in range(thresholds.RANK_OUTLIER_MIN_STEPS // 2, len(away) - thresholds.RANK_OUTLIER_MIN_STEPS // 2 + 1):
         before, after = away[:at], away[at:]
         usual = median(before)
-        if min(after) - usual <= math.log(MIN_FACTOR) or max(before) - usual > math.log(MIN_FACTOR) / 2:
+        if (
+            min(after) - usual <= math.log(thresholds.RANK_OUTLIER_MIN_FACTOR)
+            or max(before) - usual > math.log(thresholds.RANK_OUTLIER_MIN_FACTOR) / 2
+        ):
             continue
         # Require that its own norm rose: a fall in another rank looks the same from here.
-        if median(own[at:]) - median(own[:at]) > math.log(MIN_FACTOR) / 2:
-            return at if median(after) - usual > SIGMAS * _width(before) else None
+        if median(own[at:]) - median(own[:at]) > math.log(thresholds.RANK_OUTLIER_MIN_FACTOR) / 2:
+            return at if median(after) - usual > thresholds.RANK_OUTLIER_SIGMAS * _width(before) else None
     return None
 
 
 def _width(values: Sequence[float]) -> float:
-    """Return the spread of `values`, but at least ``MIN_SPREAD``."""
-    return max(MIN_SPREAD, _spread(values))
+    """Return the spread of `values`, but at least ``RANK_OUTLIER_MIN_SPREAD``."""
+    return max(thresholds.RANK_OUTLIER_MIN_SPREAD, _spread(values))
 
 
 def _backward(one: RankSeen) -> tuple[FindingSite, ...]:
@@ -175,19 +169,26 @@ def _slow(ranks: Sequence[RankSeen]) -> list[Finding]:
         return []
     came = [_arrivals(one) for one in ranks]
     common = sorted(set.intersection(*(set(one) for one in came)), key=lambda key: came[0][key])
-    if len(common) < MIN_ROUNDS:
+    if len(common) < thresholds.SLOW_RANK_MIN_ROUNDS:
         return []
     whole = max(one[common[-1]] for one in came) - min(one[common[0]] for one in came)
     for one, mine in zip(ranks, came, strict=True):
         others = [arrivals for arrivals in came if arrivals is not mine]
         rounds = _rounds([(max(other[key] for other in others), mine[key]) for key in common])
         late = [end - begin for begin, end in rounds]
-        if len(late) < MIN_ROUNDS or len(late) < MIN_LAST_SHARE * _all_rounds(came, common):
+        if len(late) < thresholds.SLOW_RANK_MIN_ROUNDS or len(late) < thresholds.SLOW_RANK_MIN_LAST_SHARE * _all_rounds(
+            came, common
+        ):
             continue
         usual = median(late)
         error = 1.25 * _spread(late) / math.sqrt(len(late))
         share = sum(late) / whole if whole > 0 else 0.0
-        if usual >= MIN_LATE_S and sum(late) >= MIN_LOST_S and share >= MIN_WAIT_SHARE and usual > SIGMAS * error:
+        if (
+            usual >= thresholds.SLOW_RANK_MIN_LATE_S
+            and sum(late) >= thresholds.SLOW_RANK_MIN_LOST_S
+            and share >= thresholds.SLOW_RANK_MIN_WAIT_SHARE
+            and usual > thresholds.RANK_OUTLIER_SIGMAS * error
+        ):
             return [_late(one, ranks, rounds, usual, share)]
     return []
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted
 from ...records import CompiledRegion, Finding, Recompiled
 from ..rules import HOOKS, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: Recompilations in this many different steps are reported: varying shapes need two or three.
-MIN_RECOMPILED_STEPS = 4
 
 
 @rule(
@@ -29,7 +27,9 @@ MIN_RECOMPILED_STEPS = 4
 def recompiled(trace: Trace) -> list[Finding]:
     """Report functions that `torch.compile` compiled again in many steps, or for which it met its limit and gave up."""
     often = (
-        one for one in trace.compiled if one.limit or len({r.step for r in one.recompiled}) >= MIN_RECOMPILED_STEPS
+        one
+        for one in trace.compiled
+        if one.limit or len({r.step for r in one.recompiled}) >= thresholds.RECOMPILED_MIN_STEPS
     )
     return [_finding(one) for one in often if one.recompiled]
 

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...records import BackwardCall, Cut, NodeRun, Parameter
 
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: Recorded steps at the end of a run in which a parameter that learned before does not.
-AT_THE_END = 6
 #: The operation of a custom function's node.
 OWN_FUNCTION = "Function.apply"
 
@@ -50,8 +49,10 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
     Nested calls, as of a reentrant checkpoint, count too. Empty if `cut` came after the first of these steps, or if
     there are too few.
     """
-    steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][-AT_THE_END:]
-    if len(steps) < AT_THE_END or steps[0].index < cut.step:
+    steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][
+        -thresholds.NO_LEARNING_LAST_STEPS :
+    ]
+    if len(steps) < thresholds.NO_LEARNING_LAST_STEPS or steps[0].index < cut.step:
         return []
     reached = {run.parameter for step in steps for call in step.backwards for run in call.nodes}
     names = frozenset(cut.parameters) - reached
@@ -98,7 +99,7 @@ def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
     Each comes as its node, the names of these parameters, and the first of the calls.
     """
     names = {p.name for p in learned(trace)}
-    steps = last_recorded(trace, AT_THE_END) if names else []
+    steps = last_recorded(trace, thresholds.NO_LEARNING_LAST_STEPS) if names else []
     makers: dict[str, NodeRun] = {}
     first: BackwardCall | None = None
     for call in (call for calls in steps for call in calls):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ... import thresholds
 from ...records import Facts, LedgerOptimizer, LedgerRow, Site
-
-#: The least number of periods with an event sequence, and their least share of the periods from the first of them on.
-MIN_PERIODS, MIN_SHARE = 3, 0.5
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,9 @@ class Book:
         """The parameters in the rows."""
         return frozenset(name for row in self.rows for name in row.parameters)
 
-    def habits(self, predicate: Callable[[LedgerRow], bool], least: int = MIN_PERIODS) -> list[LedgerRow]:
+    def habits(
+        self, predicate: Callable[[LedgerRow], bool], least: int = thresholds.LEDGER_MIN_PERIODS
+    ) -> list[LedgerRow]:
         """Return the rows that satisfy `predicate`, with only those parameters for which this is the rule and not an
         exception.
 
@@ -42,7 +42,7 @@ class Book:
         count, first = sum(row.periods for row in mine), min(row.first for row in mine)
         others = (row for row in self.rows if name in row.parameters and row not in mine)
         rest = sum(min(row.periods, row.last - first + 1) for row in others if row.last >= first)
-        return count >= least and count >= MIN_SHARE * (count + rest)
+        return count >= least and count >= thresholds.LEDGER_MIN_SHARE * (count + rest)
 
 
 def books(facts: Facts) -> Iterator[Book]:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
+from ... import thresholds
 from ...records import LossGrowth
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-
-#: A loss diverges if it is above its usual level for this many steps, and grows by this factor. In a linear model it
-#: grows for tens of steps; in a deep one it swings for some, and then its exponent doubles from step to step.
-MIN_GROWING_STEPS, MIN_LOSS_FACTOR = 5, 1e4
 
 
 class LossEnds(NamedTuple):
@@ -53,6 +49,10 @@ def growth_to_overflow(trace: Trace) -> LossGrowth | None:
     """
     for grown in trace.facts.of(LossGrowth):
         rises = grown.medians[-1] > max(grown.first, *grown.medians[:-1])
-        if rises and grown.until - grown.since >= MIN_GROWING_STEPS and grown.last >= MIN_LOSS_FACTOR * grown.first:
+        if (
+            rises
+            and grown.until - grown.since >= thresholds.DIVERGENCE_MIN_STEPS
+            and grown.last >= thresholds.DIVERGENCE_MIN_LOSS_FACTOR * grown.first
+        ):
             return grown
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...ops import info
 from ...records import BackwardCall, NodeRun, Site
 
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
 
 #: The layers that have a mean and a variance for each sample. A batch norm refuses single values.
 NORMS = ("group_norm", "layer_norm")
-#: The largest gradient of the input, as a share of the incoming one, and of the weight, as a share of the bias's.
-#: Single values give 1e-5 and 2e-4 at most; the weight's is otherwise about as large as the bias's.
-MAX_LEFT, MAX_WEIGHT = 1e-3, 1e-3
-#: The largest gradient of a parameter before the normalisation, as a share of the gradient that the normalisation gets.
-MAX_LEARNED = 1e-3
-#: The least calls in which it has to be so, and the most that are examined, from the first on.
-MIN_CALLS, MAX_CALLS = 5, 24
+#: Maximum number of calls that are examined, from the first on.
+MAX_CALLS = 24
 #: The most nodes of a graph that is examined.
 MAX_NODES = 20_000
 
@@ -79,7 +75,7 @@ def single_value_norms(trace: Trace) -> list[SingleValueNorm]:
     return [
         SingleValueNorm(run, call, came, left, _weight_of(call, run), tuple(sorted(starved[key])))
         for key, (run, call, came, left) in found.items()
-        if counts[key] >= MIN_CALLS and starved[key] and not _all_zero(run)
+        if counts[key] >= thresholds.SINGLE_VALUE_MIN_CALLS and starved[key] and not _all_zero(run)
     ]
 
 
@@ -95,7 +91,12 @@ def _share_passed_on(run: NodeRun, came: float) -> float | None:
     gave, weight, bias = (_norm_of(one) for one in run.grad_inputs[:3])
     if gave is None or weight is None or not bias:
         return None
-    return gave / came if gave <= MAX_LEFT * came and weight <= MAX_WEIGHT * bias else None
+    return (
+        gave / came
+        if gave <= thresholds.SINGLE_VALUE_MAX_INPUT_GRADIENT * came
+        and weight <= thresholds.SINGLE_VALUE_MAX_WEIGHT_GRADIENT * bias
+        else None
+    )
 
 
 def _all_zero(run: NodeRun) -> bool:
@@ -124,7 +125,7 @@ def _starved(call: BackwardCall, norm: NodeRun, given: float) -> set[str]:
     for index in stack:  # grows as we go
         run = call.nodes[index]
         size = _norm_of(run.grad_outputs[0]) if run.grad_outputs else None
-        if run.parameter is not None and size is not None and size <= MAX_LEARNED * given:
+        if run.parameter is not None and size is not None and size <= thresholds.SINGLE_VALUE_MAX_LEARNED * given:
             names.add(run.parameter)
         for edge in run.node.edges:
             if edge is not None and edge[0] not in seen:

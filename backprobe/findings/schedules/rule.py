@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, number
 from ...records import (
     Finding,
@@ -19,32 +20,6 @@ from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The least number of steps of an optimizer whose scheduler is never stepped: a trial run of a few batches has fewer.
-MIN_STEPS = 50
-#: The least number of calls while the optimizer does not step: one or two may come before its first step.
-MIN_IDLE_CALLS = 3
-#: Numbers of ``T_max`` after which a cosine has turned once; without a loop that counts epochs, it must turn twice.
-ONE_TURN = 2
-#: Steps of the optimizer for each of a scheduler that may have been meant to count them: there are several batches in
-#: an epoch. The share by which the number that it is made for may differ from that of the optimizer's steps.
-MIN_STEPS_PER_CALL, LENGTH_TOLERANCE = 5, 0.02
-#: A warm-up has hardly begun if the rate is below this share after three calls or more: it would take five such runs.
-MAX_WARMUP_SHARE, MIN_WARMUP_CALLS = 0.2, 3
-#: The least number of metrics, and the largest share of them before the best one, if they go in the wrong direction.
-MIN_METRICS, EARLY_SHARE = 5, 0.1
-#: The least change of such a metric, relative to the first one, if names show what it is; and without them: in
-#: accuracies, and relative for losses.
-MIN_CHANGE, MIN_GAIN, MIN_FALL = 0.05, 0.2, 0.3
-#: A metric within this factor of the training loss may be a loss.
-NEAR_LOSS = 2.0
-#: A rate that rises by this factor over the loaded one has jumped back; less may be a warm-up that goes on.
-JUMP = 2.0
-#: A loaded rate above this share of the first one has hardly been under a schedule.
-MAX_LOADED_SHARE = 0.9
-#: A rate that an earlier schedule left is far below both the rate that the script gave and the one that the schedule
-#: began with, as a cosine that has ended; and the least number of steps with it.
-MAX_LEFTOVER_SHARE, MIN_LEFTOVER_STEPS = 0.01, 50
 
 
 @rule(
@@ -83,7 +58,7 @@ def never_stepped(trace: Trace) -> list[Finding]:
             "constant.",
         )
         for one in trace.facts.of(ScheduleSeen)
-        if not one.calls and one.ended and not one.elsewhere and one.steps >= MIN_STEPS
+        if not one.calls and one.ended and not one.elsewhere and one.steps >= thresholds.SCHEDULE_MIN_STEPS
     ]
 
 
@@ -99,7 +74,9 @@ def never_stepped(trace: Trace) -> list[Finding]:
 )
 def of_unused_optimizer(trace: Trace) -> list[Finding]:
     """Report schedulers of an optimizer that does not step, while another optimizer trains the same parameters."""
-    return [_of_other(one) for one in trace.facts.of(ScheduleOfOther) if one.calls >= MIN_IDLE_CALLS]
+    return [
+        _of_other(one) for one in trace.facts.of(ScheduleOfOther) if one.calls >= thresholds.SCHEDULE_MIN_IDLE_CALLS
+    ]
 
 
 def _of_other(seen: ScheduleOfOther) -> Finding:
@@ -144,7 +121,8 @@ def turns_back(trace: Trace) -> list[Finding]:
     return [
         _turns_back(one)
         for one in trace.facts.of(ScheduleSeen)
-        if one.period and one.calls >= ONE_TURN * one.period * (1 if one.epochs is not None else 2)
+        if one.period
+        and one.calls >= thresholds.SCHEDULE_TURN_PERIODS * one.period * (1 if one.epochs is not None else 2)
     ]
 
 
@@ -153,7 +131,7 @@ def _turns_back(seen: ScheduleSeen) -> Finding:
 
     It is only information if no loop over epochs counts to `T_max`.
     """
-    turns = counted(seen.calls // (ONE_TURN * seen.period), "time")
+    turns = counted(seen.calls // (thresholds.SCHEDULE_TURN_PERIODS * seen.period), "time")
     meant = "" if seen.epochs is None else "; a loop over epochs counts to T_max, and another one calls step()"
     return Finding(
         kind="schedule-turns-back",
@@ -190,21 +168,21 @@ def too_slow(trace: Trace) -> list[Finding]:
         _too_slow(one)
         for one in trace.facts.of(ScheduleSeen)
         if one.ended
-        and one.steps >= max(MIN_STEPS, MIN_STEPS_PER_CALL * one.calls)
+        and one.steps >= max(thresholds.SCHEDULE_MIN_STEPS, thresholds.SCHEDULE_MIN_STEPS_PER_CALL * one.calls)
         and (_is_made_for_batches(one) or _stays_in_warmup(one))
     ]
 
 
 def _is_made_for_batches(seen: ScheduleSeen) -> bool:
     """Return whether a scheduler's length is the number of its optimizer's steps, and it was stepped far less often."""
-    has_done_few = 0 < MIN_STEPS_PER_CALL * seen.calls <= seen.length
-    return has_done_few and abs(seen.length - seen.steps) <= LENGTH_TOLERANCE * seen.steps + 1
+    has_done_few = 0 < thresholds.SCHEDULE_MIN_STEPS_PER_CALL * seen.calls <= seen.length
+    return has_done_few and abs(seen.length - seen.steps) <= thresholds.SCHEDULE_LENGTH_TOLERANCE * seen.steps + 1
 
 
 def _stays_in_warmup(seen: ScheduleSeen) -> bool:
     """Return whether the rate still rises at the end of the run, far below the rate that the warm-up is to reach."""
-    is_rising = seen.calls >= MIN_WARMUP_CALLS and seen.rate < seen.last == seen.highest
-    return is_rising and seen.last < MAX_WARMUP_SHARE * seen.base
+    is_rising = seen.calls >= thresholds.SCHEDULE_MIN_WARMUP_CALLS and seen.rate < seen.last == seen.highest
+    return is_rising and seen.last < thresholds.SCHEDULE_MAX_WARMUP_SHARE * seen.base
 
 
 def _too_slow(seen: ScheduleSeen) -> Finding:
@@ -258,12 +236,17 @@ def wrong_direction(trace: Trace) -> list[Finding]:
 
 def _is_wrong(seen: PlateauMetric, trace: Trace) -> bool:
     """Return whether a metric moves against its `mode` while the training loss falls, and the rate was cut for that."""
-    early = seen.best_at <= max(1, int(EARLY_SHARE * seen.calls))
-    if seen.calls < MIN_METRICS or not early or not seen.last_rate < seen.rate or seen.direction in ("?", seen.mode):
+    early = seen.best_at <= max(1, int(thresholds.PLATEAU_EARLY_SHARE * seen.calls))
+    if (
+        seen.calls < thresholds.PLATEAU_MIN_METRICS
+        or not early
+        or not seen.last_rate < seen.rate
+        or seen.direction in ("?", seen.mode)
+    ):
         return False
     losses = loss_ends(trace)
     gain = seen.last - seen.first if seen.mode == "min" else seen.first - seen.last
-    if losses is None or losses.last > losses.first or gain <= MIN_CHANGE * abs(seen.first):
+    if losses is None or losses.last > losses.first or gain <= thresholds.PLATEAU_MIN_CHANGE * abs(seen.first):
         return False
     return bool(seen.direction) or _looks_wrong(seen, gain, trace)
 
@@ -274,11 +257,20 @@ def _looks_wrong(seen: PlateauMetric, gain: float, trace: Trace) -> bool:
     :param gain: by how much the metric moved against its `mode`.
     """
     if seen.mode == "max":
-        return seen.lowest >= 0 and seen.highest > 1 and gain >= MIN_FALL * seen.first
+        return seen.lowest >= 0 and seen.highest > 1 and gain >= thresholds.PLATEAU_MIN_FALL * seen.first
     rows = (row.loss for row in trace.step_rows(max(0, seen.step - 1)) if row.loss is not None)
     loss = next(rows, None)
-    is_share = seen.lowest >= 0 and seen.highest <= 1 and gain >= MIN_GAIN and seen.first <= seen.lowest + MIN_CHANGE
-    return is_share and loss is not None and not loss / NEAR_LOSS <= seen.first <= loss * NEAR_LOSS
+    is_share = (
+        seen.lowest >= 0
+        and seen.highest <= 1
+        and gain >= thresholds.PLATEAU_MIN_GAIN
+        and seen.first <= seen.lowest + thresholds.PLATEAU_MIN_CHANGE
+    )
+    return (
+        is_share
+        and loss is not None
+        and not loss / thresholds.PLATEAU_LOSS_FACTOR <= seen.first <= loss * thresholds.PLATEAU_LOSS_FACTOR
+    )
 
 
 def _wrong_direction(seen: PlateauMetric) -> Finding:
@@ -325,7 +317,8 @@ def not_resumed(trace: Trace) -> list[Finding]:
     restarted = [
         _not_resumed(one)
         for one in trace.facts.of(ScheduleRestarted)
-        if one.loaded < MAX_LOADED_SHARE * one.begin and (one.done > 0 or one.highest >= JUMP * one.loaded)
+        if one.loaded < thresholds.RESUMED_RATE_MAX_SHARE * one.begin
+        and (one.done > 0 or one.highest >= thresholds.RESUMED_RATE_JUMP * one.loaded)
     ]
     scheduled = {one.optimizer_made for one in trace.facts.of(ScheduleSeen)}
     return [
@@ -333,8 +326,8 @@ def not_resumed(trace: Trace) -> list[Finding]:
         *(
             _loaded(one)
             for one in trace.facts.of(LoadedRate)
-            if one.rate <= MAX_LEFTOVER_SHARE * min(one.given, one.begin)
-            and one.steps >= MIN_LEFTOVER_STEPS
+            if one.rate <= thresholds.LEFTOVER_RATE_MAX_SHARE * min(one.given, one.begin)
+            and one.steps >= thresholds.LEFTOVER_RATE_MIN_STEPS
             and one.made not in scheduled
         ),
     ]
@@ -368,7 +361,7 @@ def _not_resumed(seen: ScheduleRestarted) -> Finding:
     not jump.
     """
     after = f"after {counted(seen.done, 'step')} of an earlier run" if seen.done > 0 else "an earlier run"
-    jumps = seen.highest >= JUMP * seen.loaded
+    jumps = seen.highest >= thresholds.RESUMED_RATE_JUMP * seen.loaded
     effect = f": the rate jumps back to {number(seen.highest)}" if jumps else ""
     return Finding(
         kind="schedule-not-resumed",

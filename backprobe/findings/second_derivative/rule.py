@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few
 from ...ops import canonical
 from ...records import BackwardCall, Finding, NodeRun, Site
@@ -19,8 +20,6 @@ _PIECEWISE_LINEAR = {
     canonical(f"{backward}_backward"): canonical(forward)
     for backward, forward in (("threshold", "relu"), ("leaky_relu", "leaky_relu"), ("hardtanh", "hardtanh"))
 }
-#: Minimum number of calls of a line, all of which give zeros.
-MIN_CALLS = 2
 
 
 @rule(
@@ -48,7 +47,11 @@ def second_derivative_zero(trace: Trace) -> list[Finding]:
             else:
                 first.setdefault(call.site, call)
                 counts[call.site] += 1
-    return [_finding(call, counts[at]) for at, call in first.items() if at not in others and counts[at] >= MIN_CALLS]
+    return [
+        _finding(call, counts[at])
+        for at, call in first.items()
+        if at not in others and counts[at] >= thresholds.SECOND_DERIVATIVE_MIN_CALLS
+    ]
 
 
 def _is_flat(run: NodeRun) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, few, listed, plural
 from ...records import Finding, LedgerChanges
 from ...records import ledger as events
@@ -15,11 +16,6 @@ from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The least number of steps with a gradient in which a parameter was compared, and stayed as it was each time.
-MIN_KEPT = 8
-#: The least share of elements whose update is rounded away in the median of the measured steps, and the least number of
-#: these steps.
-MIN_LOST_SHARE, MIN_MEASURED = 0.6, 4
 #: In float32, an update that rounds away belongs to a gradient of rounding size, as that of a bias before BatchNorm.
 NARROW_DTYPES = ("bfloat16", "float16")
 
@@ -95,9 +91,13 @@ def _mostly_lost(book: Book, measured: Sequence[LedgerChanges]) -> dict[str, flo
     shares = {}
     for one in measured:
         known = [c.rounded for c in one.changes if c.gradient is not None and c.explained]
-        if one.optimizer == book.optimizer.number and one.parameter in narrow and len(known) >= MIN_MEASURED:
+        if (
+            one.optimizer == book.optimizer.number
+            and one.parameter in narrow
+            and len(known) >= thresholds.ROUNDED_UPDATE_MIN_MEASURED
+        ):
             shares[one.parameter] = median(known)
-    lost = {name: share for name, share in shares.items() if share >= MIN_LOST_SHARE}
+    lost = {name: share for name, share in shares.items() if share >= thresholds.ROUNDED_UPDATE_MIN_LOST_SHARE}
     return lost if 2 * len(lost) > len(shares) else {}
 
 
@@ -111,4 +111,8 @@ def _kept(book: Book) -> dict[str, int]:
         elif row.events[-1].what == events.USED:
             for name in row.parameters:
                 counts[name] = counts.get(name, 0) + row.kept
-    return {name: count for name, count in counts.items() if count >= MIN_KEPT and name not in moved}
+    return {
+        name: count
+        for name, count in counts.items()
+        if count >= thresholds.ROUNDED_UPDATE_MIN_STEPS and name not in moved
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted, few, number
 from ...records import Finding, ScheduleSeen, Site, TinyUpdates, UselessClipping
 from ...records import ledger as events
@@ -15,19 +16,6 @@ from ..rules import Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The least number of steps of the run, of those in which updates of each parameter were measured, and the part of the
-#: run in which the last of these must be. Even on a busy machine they are steps 0, 1, 2, 4, 8, 16, 32 and so on.
-MIN_STEPS, MIN_MEASURED, LAST_PART = 50, 7, 1 / 2
-#: If the loss fell to this share of its first values, the model learns, however small its updates are.
-FALLEN_SHARE = 0.95
-#: Updates that grow by this factor over the run belong to a warm-up.
-GROWTH = 10.0
-#: If a schedule made the updates tiny: the least number of measured ones and of steps with them, and the least share of
-#: the run in which the rate is low. A cosine that ends at zero has such a rate in the last 2% of it.
-MIN_MEASURED_OF_SCHEDULE, MIN_TINY_STEPS, MIN_SHARE = 5, 30, 1 / 3
-#: A loss that has fallen to this share of its first values has converged: a schedule may have ended by then.
-CONVERGED_SHARE = 0.05
 
 
 @rule(
@@ -48,11 +36,15 @@ def update_too_small(trace: Trace) -> list[Finding]:
     ``--check levels`` reports single weights instead.
     """
     seen, steps = trace.facts.of(TinyUpdates), max(numbers_of(trace.steps), default=0) + 1
-    if not seen or steps < MIN_STEPS or "levels" in trace.facts.asked:
+    if not seen or steps < thresholds.TINY_UPDATE_MIN_STEPS or "levels" in trace.facts.asked:
         return []
     found = _scheduled(trace, [one for one in seen if one.since], steps)
-    until = steps * (1 - LAST_PART)
-    tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since and one.until >= until}
+    until = steps * (1 - thresholds.TINY_UPDATE_LAST_PART)
+    tiny = {
+        one.parameter: one
+        for one in seen
+        if one.steps >= thresholds.TINY_UPDATE_MIN_MEASURED and not one.since and one.until >= until
+    }
     if not tiny:
         return found
     fell = _fell(trace)
@@ -62,7 +54,7 @@ def update_too_small(trace: Trace) -> list[Finding]:
         # A vector that began as zeros is changed by a large part of its norm, however small the change is.
         counted = [name for name in names if name not in vectors] or names
         updates = [tiny[name] for name in counted if name in tiny]
-        grow = any(one.last > GROWTH * one.first for one in updates)
+        grow = any(one.last > thresholds.TINY_UPDATE_WARMUP_GROWTH * one.first for one in updates)
         moves = any(one.largest for one in updates)
         stays = not fell if moves else _round_away(book, counted)
         if len(updates) == len(counted) and not grow and stays:
@@ -75,7 +67,9 @@ def _fell(trace: Trace) -> bool:
     losses = loss_ends(trace)
     if losses is None:
         return False
-    return losses.last < min(losses.low, losses.first - (1 - FALLEN_SHARE) * abs(losses.first))
+    return losses.last < min(
+        losses.low, losses.first - (1 - thresholds.TINY_UPDATE_LOSS_FALLEN_SHARE) * abs(losses.first)
+    )
 
 
 def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Finding]:
@@ -86,12 +80,16 @@ def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Fi
     """
     schedules = [one for one in trace.facts.of(ScheduleSeen) if one.calls and one.low_since is not None]
     losses = loss_ends(trace, parts=10)
-    if losses is not None and 0 <= losses.last < CONVERGED_SHARE * losses.first:
+    if losses is not None and 0 <= losses.last < thresholds.TINY_UPDATE_CONVERGED_SHARE * losses.first:
         return []
     found, vectors = [], {one.name for one in trace.parameters if len(one.shape) < 2}
     for book in books(trace.facts) if schedules and tiny else ():
         names = [name for name in names_in(book.rows) if name not in vectors] or names_in(book.rows)
-        updates = [one for one in tiny if one.parameter in names and one.steps >= MIN_MEASURED_OF_SCHEDULE]
+        updates = [
+            one
+            for one in tiny
+            if one.parameter in names and one.steps >= thresholds.TINY_UPDATE_MIN_MEASURED_OF_SCHEDULE
+        ]
         mine = [one for one in schedules if (one.optimizer, one.optimizer_made) == _identity(book)]
         if len(updates) < len(names):
             return []  # this optimizer goes on
@@ -99,7 +97,10 @@ def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Fi
             continue
         by = max(mine, key=lambda one: one.calls)
         low, since = by.low_since or 0, max(one.since for one in updates)
-        if steps - low >= max(MIN_STEPS, MIN_SHARE * steps) and steps - max(low, since) >= MIN_TINY_STEPS:
+        if (
+            steps - low >= max(thresholds.TINY_UPDATE_MIN_STEPS, thresholds.TINY_UPDATE_MIN_LOW_SHARE * steps)
+            and steps - max(low, since) >= thresholds.TINY_UPDATE_MIN_TINY_STEPS
+        ):
             since = max(low, since)
             found.append(_finding_of_schedule(by, updates, since, steps))
     return found

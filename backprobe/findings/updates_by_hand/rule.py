@@ -7,18 +7,13 @@ from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import number
 from ...records import ClimbingUpdates, Finding
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: The least number of steps whose losses are known. The first and the last quarter of them are compared.
-MIN_LOSSES = 16
-#: The loss rises if at least this share of the last losses is higher, in pairs with each of the first: by chance, four
-#: and four losses give that once in 35 times. The growth may be exponential, so means and variances say little.
-MIN_HIGHER_SHARE = 0.9
 
 
 @rule(
@@ -36,7 +31,7 @@ def update_climbs(trace: Trace) -> list[Finding]:
     losses = [row.loss for row in trace.step_rows() if row.loss is not None and row.calls]
     quarter = len(losses) // 4
     first, last = losses[:quarter], losses[len(losses) - quarter :]
-    if len(losses) < MIN_LOSSES or not _rises(first, last):
+    if len(losses) < thresholds.HAND_UPDATE_MIN_LOSSES or not _rises(first, last):
         return []
     order = {parameter.name: at for at, parameter in enumerate(trace.parameters)}
     found = trace.facts.of(ClimbingUpdates)
@@ -47,7 +42,7 @@ def update_climbs(trace: Trace) -> list[Finding]:
 def _rises(first: Sequence[float], last: Sequence[float]) -> bool:
     """Return whether nearly all of the last losses are higher than nearly all of the first, or not finite."""
     pairs = [late > early or not isfinite(late) for early in first for late in last]
-    return all(map(isfinite, first)) and sum(pairs) >= MIN_HIGHER_SHARE * len(pairs)
+    return all(map(isfinite, first)) and sum(pairs) >= thresholds.HAND_UPDATE_MIN_HIGHER_SHARE * len(pairs)
 
 
 def _finding(seen: ClimbingUpdates, names: tuple[str, ...], first: float, last: float) -> Finding:

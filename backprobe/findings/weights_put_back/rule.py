@@ -6,15 +6,13 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import counted
 from ...records import Finding, WeightsPutBack
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-#: Losses before and after a replacement that are compared: their medians.
-COMPARED_STEPS = 5
 
 
 @rule(
@@ -101,12 +99,16 @@ def _origin(seen: WeightsPutBack) -> str:
 
 def _losses_around(trace: Trace, seen: WeightsPutBack) -> list[tuple[float, float]]:
     """Return the median losses before and after each replacement, as far as they are known."""
-    wanted = {step + i for step in seen.replaced for i in range(-COMPARED_STEPS, COMPARED_STEPS)}
+    wanted = {
+        step + i
+        for step in seen.replaced
+        for i in range(-thresholds.PUT_BACK_COMPARED_LOSSES, thresholds.PUT_BACK_COMPARED_LOSSES)
+    }
     losses = {row.index: row.loss for row in trace.step_rows() if row.index in wanted and row.loss is not None}
     found = []
     for step in seen.replaced:
-        before = [losses[i] for i in range(step - COMPARED_STEPS, step) if i in losses]
-        after = [losses[i] for i in range(step, step + COMPARED_STEPS) if i in losses]
+        before = [losses[i] for i in range(step - thresholds.PUT_BACK_COMPARED_LOSSES, step) if i in losses]
+        after = [losses[i] for i in range(step, step + thresholds.PUT_BACK_COMPARED_LOSSES) if i in losses]
         if before and after:
             found.append((median(before), median(after)))
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few
 from ...records import BackwardCall, Finding, NodeRun, Site
 from ..relations.end_of_run import feeders
@@ -20,14 +21,8 @@ from ..rules import sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The largest share of what several nodes give that is left of their sum, if they cancel: float32 rounds to 1e-7, and
-#: an element of a sum of a few terms to several times that.
-MAX_LEFT = 2e-6
-#: The largest gradient of a parameter that learns nothing else, as a share of what is given.
-MAX_LEARNED = 1e-4
-#: The least calls in which it has to be so, and the most that are examined. All have to be so, from the first on: near
-#: a minimum, too, two terms of a loss may cancel.
-MIN_CALLS, MAX_CALLS = 5, 24
+#: Maximum number of calls that are examined.
+MAX_CALLS = 24
 #: The most nodes of a graph that is examined.
 MAX_NODES = 20_000
 
@@ -50,7 +45,7 @@ class _Cancelled:
 def rounding(trace: Trace) -> list[Finding]:
     """Return findings for parameters that get nothing but rounding errors in all recorded calls."""
     calls = [*islice((c for c in trace.backwards if c.inside is None and 0 < len(c.nodes) <= MAX_NODES), MAX_CALLS)]
-    if len(calls) < MIN_CALLS:
+    if len(calls) < thresholds.CANCELLED_MIN_CALLS:
         return []
     found = {_key(one): one for one in _cancelled(calls[0])}
     for call in calls[1:]:
@@ -94,7 +89,7 @@ def _cancelled(call: BackwardCall) -> list[_Cancelled]:
         giving = [(call.nodes[index], call.nodes[index].grad_inputs[k : k + 1]) for index, k in above]
         norms = [(node, stat[0].norm) for node, stat in giving if stat and stat[0] is not None and stat[0].norm]
         given = max((norm for _, norm in norms), default=0.0)
-        if len(norms) > 1 and 0 < total.norm <= MAX_LEFT * given:
+        if len(norms) > 1 and 0 < total.norm <= thresholds.CANCELLED_MAX_LEFT * given:
             first = max((node for node, _ in norms), key=lambda node: node.order if node.order is not None else -1)
             found.append(_Cancelled(run, first, total.norm / given, given))
     return found
@@ -106,7 +101,7 @@ def _starved(call: BackwardCall, one: _Cancelled) -> list[str]:
     for index in stack:  # grows as we go
         run = call.nodes[index]
         norm = run.grad_outputs[0].norm if run.grad_outputs and run.grad_outputs[0] is not None else None
-        if run.parameter is not None and norm is not None and norm <= MAX_LEARNED * one.given:
+        if run.parameter is not None and norm is not None and norm <= thresholds.CANCELLED_MAX_LEARNED * one.given:
             names.append(run.parameter)
         for edge in run.node.edges:
             if edge is not None and edge[0] not in seen:

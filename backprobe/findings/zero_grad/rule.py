@@ -10,12 +10,13 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
+from ... import thresholds
 from ...basics.text import few
 from ...basics.torch_texts import COMPILED
 from ...ops import OpInfo, info
 from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site, UndetachedStep
 from ...traces.steps import numbers_of
-from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
+from ..relations.end_of_run import OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..relations.module_backward import without_own_backward
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
 from .rounding import rounding, single_values
@@ -28,14 +29,6 @@ _Key = tuple[str, "Site | None", "str | None"]
 
 #: The most calls to go back in search of the one in which a parameter's gradient became zero.
 MAX_CALLS_BACK = 1000
-#: The share of the last calls in which all gradients are zero.
-NEARLY_ALL_SHARE = 0.75
-#: The same, if none of the first calls had zeros only.
-HALF_SHARE = 0.5
-#: The least recorded steps that show that a loss of zero, which all of the last steps have, gives no gradient.
-MIN_RECORDED_EMPTY_STEPS = 3
-#: The least first calls that must be known to say that they had no zeros.
-MIN_FIRST_CALLS = 3
 #: What to do about a sample whose graph makes gradients cancel, by whether ``rsample()`` drew it.
 _SAMPLE_ADVICE = {
     True: "Draw with sample(), or give sample.detach() to log_prob(): the score of a sample is trained with the sample "
@@ -122,18 +115,20 @@ def _died(trace: Trace) -> list[Finding]:
     """
     alive = {p.name for p in learned(trace)}
     empty = _last_empty(trace, alive)
-    steps = empty or last_recorded(trace, 2 * AT_THE_END)
+    steps = empty or last_recorded(trace, 2 * thresholds.NO_LEARNING_LAST_STEPS)
     if not steps:
         return []
     late = [c for calls in steps for c in calls]
-    calls = [c for calls in steps[-AT_THE_END:] for c in calls]
+    calls = [c for calls in steps[-thresholds.NO_LEARNING_LAST_STEPS :] for c in calls]
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
     may_die = _may_die
-    if empty and not _at_first(trace, alive, late[0].index, _empty, MIN_FIRST_CALLS):
+    if empty and not _at_first(trace, alive, late[0].index, _empty, thresholds.ZERO_GRAD_MIN_FIRST_CALLS):
         dead: set[str] | None = set(_norms(late[-1], alive))
         calls, may_die = late[-1:], _leaves_out
-    elif share >= NEARLY_ALL_SHARE or (share > HALF_SHARE and not _at_first(trace, alive, late[0].index, _all_zero)):
+    elif share >= thresholds.ZERO_GRAD_NEARLY_ALL_SHARE or (
+        share > thresholds.ZERO_GRAD_HALF_SHARE and not _at_first(trace, alive, late[0].index, _all_zero)
+    ):
         dead = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
@@ -244,12 +239,12 @@ def _last_empty(trace: Trace, names: set[str]) -> list[list[BackwardCall]]:
     The loss must be zero in all other steps since the first of them too. The losses of steps that are not recorded are
     known, so fewer recorded steps suffice.
     """
-    latest = latest_recorded(trace, 2 * AT_THE_END)
+    latest = latest_recorded(trace, 2 * thresholds.NO_LEARNING_LAST_STEPS)
     empty = [*takewhile(lambda calls: all(_empty(call, names) for call in calls), latest)][::-1]
-    if len(empty) < MIN_RECORDED_EMPTY_STEPS:
+    if len(empty) < thresholds.ZERO_LOSS_MIN_RECORDED_STEPS:
         return []
     rows = [*trace.step_rows(bisect_left(numbers_of(trace.steps), empty[0][0].step))]
-    return empty if len(rows) >= 2 * AT_THE_END and all(row.loss == 0 for row in rows) else []
+    return empty if len(rows) >= 2 * thresholds.NO_LEARNING_LAST_STEPS and all(row.loss == 0 for row in rows) else []
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
@@ -292,7 +287,7 @@ def _at_first(
     names: set[str],
     before: int,
     so: Callable[[BackwardCall, set[str]], bool],
-    count: int = 2 * AT_THE_END,
+    count: int = 2 * thresholds.NO_LEARNING_LAST_STEPS,
 ) -> bool:
     """Return whether `so` held in one of the first recorded calls; also true if too few calls are known to say.
 
@@ -300,7 +295,7 @@ def _at_first(
     """
     calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
     first = [*islice(calls, count)]
-    return len(first) < MIN_FIRST_CALLS or any(so(c, names) for c in first)
+    return len(first) < thresholds.ZERO_GRAD_MIN_FIRST_CALLS or any(so(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ... import thresholds
 from ...records import WeightChange
 from ...records import ledger as events
 from ...source.frames import CodeLocation
@@ -26,10 +27,8 @@ from .changed_by import Change
 
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
 MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
-#: Elements of a gradient that are read first to know whether any is not zero.
+#: Maximum number of elements of a gradient that are read first to know whether any is not zero.
 MAX_ELEMENTS_READ_AT_FIRST = 16
-#: The relative difference of norms up to which a weight counts as restored: adding and subtracting the same rounds.
-MAX_RESTORED_DIFFERENCE = 1e-5
 
 #: What happened; the place, if it identifies the event; the numbers of optimizers.
 Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
@@ -191,7 +190,7 @@ def _is_near(value: float | None, other: float | None) -> bool:
     """Return whether two norms are equal but for rounding; false if one is not known."""
     if value is None or other is None:
         return False
-    return abs(value - other) <= MAX_RESTORED_DIFFERENCE * max(abs(value), abs(other))
+    return abs(value - other) <= thresholds.RESTORED_WEIGHT_TOLERANCE * max(abs(value), abs(other))
 
 
 def can_account(parameter: object) -> bool:

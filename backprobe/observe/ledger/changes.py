@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...records import WeightChange
 from ...torch_internals import private
 from ...torch_internals.measure import spread
@@ -23,11 +24,6 @@ from .formulas import Formula, UpdateInputs, formula_of, options_of, read_number
 MAX_MEASURED_PARAMETERS, MAX_MEASURED_ELEMENTS = 32, 512
 #: Most changes that are kept of a parameter, and of all parameters of an optimizer.
 MAX_CHANGES_EACH, MAX_CHANGES = 12, 4000
-#: Up to how many units of relative precision rounding moves a weight (two writes and a factor near one), and the sum of
-#: the parts (about ten operations).
-WEIGHT_ROUNDINGS, PART_ROUNDINGS = 2.0, 8.0
-#: The relative error from which on rounding may have any effect: a difference of almost equal numbers may become zero.
-MAX_ROUNDINGS = 0.5
 #: The dtypes of parameters whose changes are measured.
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -325,10 +321,14 @@ def _measure_parts(
     sizes = parts.abs().sum(0)
     if not decoupled:  # the sum of gradient and penalty is rounded, too, before it is scaled
         sizes = sizes + (factor * terms.grad).abs()
-    roundings = PART_ROUNDINGS * max(info.eps, terms.eps) * terms.amplified + torch.zeros_like(sizes)
-    roundings = torch.where(roundings > MAX_ROUNDINGS, torch.inf, roundings)
+    roundings = thresholds.CHANGE_PARTS_ROUNDINGS * max(info.eps, terms.eps) * terms.amplified + torch.zeros_like(sizes)
+    roundings = torch.where(roundings > thresholds.CHANGE_MAX_ROUNDING, torch.inf, roundings)
     bound = roundings * sizes
-    bound = bound + WEIGHT_ROUNDINGS * info.eps * torch.maximum(weight.abs(), after.abs()) + 4 * info.smallest_normal
+    bound = (
+        bound
+        + thresholds.WEIGHT_CHANGE_ROUNDINGS * info.eps * torch.maximum(weight.abs(), after.abs())
+        + 4 * info.smallest_normal
+    )
     excess = torch.where(group.present, rest.abs() > bound, False)
     differs = (weight + planned).to(group.dtype).double() != weight
     exponent = torch.frexp(weight.abs().clamp_min(info.smallest_normal)).exponent

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ... import thresholds
 from ...records import LedgerStay
 from ...records import ledger as events
 from ...torch_internals import private
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 #: Most parameters that are measured again in the next step because a step left them as they were, and most such steps
 #: of an optimizer.
 MAX_MEASURED_AGAIN, MAX_STEPS_MEASURED_AGAIN = 8, 64
-#: Below this share of the norm, clipping leaves nothing of a gradient.
-MAX_REMAINING_SHARE = 1e-20
 
 
 class ClippedNorms:
@@ -105,7 +104,7 @@ def explain_stay(
         return LedgerStay(events.NO_RATE, 1)
     before, after = clip or (0.0, 0.0)
     if account.is_zero:
-        clipped = before > 0 and after <= MAX_REMAINING_SHARE * before
+        clipped = before > 0 and after <= thresholds.CLIPPED_TO_NOTHING_SHARE * before
         return LedgerStay(events.CLIPPED, 1, None, before, after) if clipped else LedgerStay(events.ZERO_GRADIENT, 1)
     if change is None or not change.rounds_away:
         return LedgerStay(events.NOT_KNOWN, 1)

@@ -7,14 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 
+from ... import thresholds
 from ...records import BriefSteps, LossGrowth, Step
 
-#: A loss counts as grown above this multiple of its lowest level, the lowest median of so many losses in a row.
-USUAL_FACTOR, LEVEL_STEPS = 10.0, 5
 #: Maximum number of losses that are kept of a growth; then every second one is dropped.
 MAX_LOSSES = 512
-#: Number of equal stretches of a growth whose medians are recorded.
-STRETCHES = 5
 
 
 class LossHistory:
@@ -23,7 +20,7 @@ class LossHistory:
     def __init__(self) -> None:
         """Start without losses."""
         self._level = float("inf")
-        self._recent: deque[float] = deque(maxlen=LEVEL_STEPS)
+        self._recent: deque[float] = deque(maxlen=thresholds.LOSS_LEVEL_STEPS)
         self._usual: tuple[int, float] = (0, 0.0)
         self._growing: list[tuple[int, float]] = []
         self._is_finite = True
@@ -37,9 +34,13 @@ class LossHistory:
         """Add the losses of fast-path steps."""
         losses, total = steps.losses, sum(steps.losses)
         is_finite = total - total == 0.0
-        if is_finite and len(losses) > LEVEL_STEPS and max(map(abs, losses)) <= USUAL_FACTOR * self._level:
+        if (
+            is_finite
+            and len(losses) > thresholds.LOSS_LEVEL_STEPS
+            and max(map(abs, losses)) <= thresholds.LOSS_GROWTH_FACTOR * self._level
+        ):
             # None of them has grown: the last ones are enough.
-            for step in steps.last(LEVEL_STEPS):
+            for step in steps.last(thresholds.LOSS_LEVEL_STEPS):
                 self.add_step(step)
             return
         for at, loss in enumerate(losses):
@@ -54,21 +55,23 @@ class LossHistory:
         size = abs(loss)
         self._is_finite = True
         self._recent.append(size)
-        if size <= USUAL_FACTOR * self._level:
+        if size <= thresholds.LOSS_GROWTH_FACTOR * self._level:
             self._usual = index, size
             self._growing.clear()
         else:
             self._growing.append((index, size))
             if len(self._growing) >= MAX_LOSSES:
                 del self._growing[1:-1:2]
-        if size < self._level and len(self._recent) == LEVEL_STEPS:
+        if size < self._level and len(self._recent) == thresholds.LOSS_LEVEL_STEPS:
             self._level = min(self._level, statistics.median(self._recent))
 
     def records(self) -> Iterator[LossGrowth]:
         """Yield a record if the loss grew until it was NaN or Inf, and has not been finite again."""
         growing = self._growing
-        if self._is_finite or len(growing) < STRETCHES:
+        if self._is_finite or len(growing) < thresholds.LOSS_GROWTH_STRETCHES:
             return
-        bounds = [len(growing) * at // STRETCHES for at in range(STRETCHES + 1)]
+        bounds = [
+            len(growing) * at // thresholds.LOSS_GROWTH_STRETCHES for at in range(thresholds.LOSS_GROWTH_STRETCHES + 1)
+        ]
         medians = tuple(statistics.median(loss for _, loss in growing[one:other]) for one, other in pairwise(bounds))
         yield LossGrowth(*self._usual, *growing[-1], medians)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import StaleStatistics, Step
 from ...source.control_flow import loop_of
 from ...source.frames import CodeLocation
@@ -25,8 +26,6 @@ from .buffers import NORMS, share_of_far_channels
 
 #: The most modules that are followed, and the most places that write to parameters and are searched for their module.
 MAX_COPIES, MAX_PLACES = 8, 40
-#: How often the weights of a copy, and the statistics of the trained model, must have changed between two looks.
-MIN_CHANGES = 3
 
 
 @dataclass
@@ -168,7 +167,12 @@ class AveragedCopyTracker(Tracker):
         for one in self._copies:
             changes = min(max(one.updates, one.writes), one.moves)
             # A call in train mode would have changed the statistics.
-            if not one.stale or not (one.evaluates or one.called) or changes <= MIN_CHANGES or one.apart is None:
+            if (
+                not one.stale
+                or not (one.evaluates or one.called)
+                or changes <= thresholds.AVERAGED_COPY_MIN_CHANGES
+                or one.apart is None
+            ):
                 continue
             with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
                 (apart,) = fetch([one.apart])

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import BadBuffers, BufferWrite, FrozenStatistics, LedgerBuffer, Site, Step
 from ...source.assignments import assigned_in, freezes, writes_to
 from ...source.calls import calls_of_method
@@ -49,19 +50,18 @@ from ..schedule.observed_steps import (
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of steps after a change of the graph that are followed by a look, and how many changes of a run are.
-STEPS_AFTER_CHANGE, MAX_CHANGES = 10, 4
-#: The number of layers that are checked after every step whether they were frozen.
+#: Maximum number of steps after a change of the graph that are followed by a look.
+MAX_STEPS_AFTER_CHANGE = 10
+#: Maximum number of changes of a run that are followed by looks.
+MAX_CHANGES = 4
+#: Maximum number of layers that are checked after every step whether they were frozen.
 MAX_SAMPLED_LAYERS = 4
 #: The most elements of a buffer that is read (a larger one is a table or a mask), and the most buffers.
 MAX_ELEMENTS, MAX_BUFFERS = 65536, 2000
-#: The number of elements of a buffer that are read after each recorded step, and after one of so many others.
-SAMPLED_ELEMENTS, UNRECORDED_INTERVAL = 32, 8
-#: A frozen layer's statistics count as moving if they changed in that many steps, and in that share of all pairs of
-#: looks at successive steps.
-MIN_MOVES, MIN_MOVING_SHARE = 8, 0.9
-#: The number of batches after which statistics are those of data.
-MIN_BATCHES = 16
+#: Maximum number of elements of a buffer that are read after a step.
+MAX_SAMPLED_ELEMENTS = 32
+#: Interval, in steps, between looks after steps that are not recorded.
+UNRECORDED_INTERVAL = 8
 #: Maximum number of lines of one role in a record.
 MAX_LINES = 3
 #: A call that switches to train mode, not back to an earlier mode.
@@ -158,7 +158,10 @@ class _Layer:
     @property
     def is_moving(self) -> bool:
         """Whether the statistics changed in nearly all compared pairs of steps while the layer was frozen."""
-        return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.compared_pairs
+        return (
+            self.moves >= thresholds.FROZEN_STATISTICS_MIN_MOVES
+            and self.moves >= thresholds.FROZEN_STATISTICS_MIN_MOVING_SHARE * self.compared_pairs
+        )
 
 
 class BufferTracker(Tracker):
@@ -193,12 +196,10 @@ class BufferTracker(Tracker):
         self._look_after_next_steps(step)
 
     def _look_after_next_steps(self, step: int) -> None:
-        """Have the buffers read after each of the next ``STEPS_AFTER_CHANGE`` steps, at most ``MAX_CHANGES`` times a
-        run.
-        """
+        """Have the buffers read after each of the next steps, at most ``MAX_CHANGES`` times a run."""
         if self._changes_left and step >= self._look_until:
             self._changes_left -= 1
-            self._look_until = step + STEPS_AFTER_CHANGE
+            self._look_until = step + MAX_STEPS_AFTER_CHANGE
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         """Note the line of the first call of each outermost module and each module with buffers."""
@@ -529,7 +530,7 @@ def _has_bad_sample(one: _Buffer) -> bool:
     tensor = one.tensor()
     if tensor is None or not _is_readable(tensor) or not tensor.is_cpu or not tensor.is_contiguous():
         return False
-    value = float(spread(tensor.view(-1), SAMPLED_ELEMENTS).sum())
+    value = float(spread(tensor.view(-1), MAX_SAMPLED_ELEMENTS).sum())
     return value != value or (one.is_statistics and value - value != 0.0)
 
 
@@ -571,4 +572,4 @@ def has_learned(module: Any) -> torch.Tensor | bool:
     if batches is None:
         return module.running_mean.any()
     kept = 1 - module.momentum if module.momentum is not None else 1.0
-    return (batches >= MIN_BATCHES) | (module.running_var.min() < 0.99 * kept**batches)
+    return (batches >= thresholds.STATISTICS_MIN_BATCHES) | (module.running_var.min() < 0.99 * kept**batches)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical, canonical_names, names_of
 from ...records import CancellingDifference, Site
 from ...source.frames import CodeLocation
@@ -52,19 +53,14 @@ _EMBEDDINGS = canonical_names("embedding embedding_bag")
 _LAYERS = _EMBEDDINGS | (
     names_of(lambda row: row.amplifies and row.adds_terms and not row.is_total) - canonical_names("cumsum addcmul dot")
 )
-#: Fewest steps that count. At a start, values may be equal once, or twice if the first update has a rate of zero.
-MIN_STEPS = 3
 #: Maximum number of places, and of comparisons of one place and of all in a step.
 MAX_LINES, MAX_COMPARED_OF_LINE, MAX_COMPARED = 500, 16, 64
 #: Maximum number of nodes that are compared in a step, and of elements of a tensor.
 MAX_NODES, MAX_ELEMENTS = 40_000, 1 << 24
 #: Maximum number of leaves whose versions are compared, and of functions that are followed to the line of a side.
 MAX_LEAVES, MAX_FRAMES = 8, 3
-#: Maximum number of nodes that are searched for leaves of one side, and the largest relative difference of two sides
-#: that were computed in another order.
-MAX_SEARCHED, ROUNDING = 2000, 1e-5
-#: How far probabilities may differ that ``softmax`` and ``log_softmax`` compute from the same logits.
-PROBABILITIES_WITHIN = 1e-6
+#: Maximum number of nodes that are searched for leaves of one side.
+MAX_SEARCHED = 2000
 
 _Versions = tuple[tuple[int, int], ...]
 #: A node, and which of its results.
@@ -301,14 +297,14 @@ class CancellingDifferencesTracker(Tracker):
             if line.last != step and line.versions != candidate.versions:
                 line.first = line.first if line.steps else step
                 line.last, line.steps, line.versions = step, line.steps + 1, candidate.versions
-                if line.steps < MIN_STEPS:
+                if line.steps < thresholds.CANCELLING_MIN_STEPS:
                     self._context.inspect_until(step + 2)  # the next step confirms it
         self._candidates = left
 
     def records(self) -> Iterator[CancellingDifference]:
-        """Yield a record of each line whose sides were equal in at least ``MIN_STEPS`` steps, and never ruled out."""
+        """Yield a record of each line whose sides were equal in enough steps, and that was never ruled out."""
         for spot, line in self._lines.items():
-            if line.is_ruled_out or line.steps < MIN_STEPS:
+            if line.is_ruled_out or line.steps < thresholds.CANCELLING_MIN_STEPS:
                 continue
             running = [at for one in reversed(line.running) if (at := self._frames.site(one)) is not None]
             compared = compared_on(running, line.op_name in DIFFERENCES | {_DIV})
@@ -385,14 +381,14 @@ def _are_equal(name: str, op: Op, sides: list[torch.Tensor]) -> bool:
     """Return whether the two sides are equal, element by element; of ``kl_div``, nearly equal as probabilities."""
     one, other = (side.detach() for side in sides)
     if name == _KL and not _is_log_target(op):
-        return bool(torch.allclose(one.exp(), other, rtol=0, atol=PROBABILITIES_WITHIN))
+        return bool(torch.allclose(one.exp(), other, rtol=0, atol=thresholds.CANCELLING_PROBABILITY_TOLERANCE))
     return bool(torch.equal(one, other))
 
 
 def _are_equal_but_for_rounding(sides: list[torch.Tensor]) -> bool:
     """Return whether two sides differ by no more than two orders of the same operations make them."""
     one, other = (side.detach() for side in sides)
-    return bool(torch.allclose(one, other, rtol=ROUNDING, atol=ROUNDING))
+    return bool(torch.allclose(one, other, rtol=thresholds.CANCELLING_TOLERANCE, atol=thresholds.CANCELLING_TOLERANCE))
 
 
 def _equal_leaves(sides: list[torch.Tensor]) -> _EqualGraphs | None:

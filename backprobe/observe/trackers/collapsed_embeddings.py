@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical, canonical_names, names_of
 from ...records import CollapsedEmbeddings
 from ...source.frames import CodeLocation
@@ -61,26 +62,12 @@ _FINISHES = {
 }
 #: Operations through which a distance or a similarity goes on its way to the root.
 _SUMS = LOSS_SUMS | canonical_names("sqrt pow square")
-#: Least number of rows that are compared. Fewer may be alike by chance.
-MIN_ROWS = 8
-#: Least number of elements of a row. A normal, a quaternion or a rotation has fewer, and those of a plane are equal.
-MIN_WIDTH = 8
-#: Spread from which on rows are called equal: 0.2 is a mean cosine of 0.96 of two rows. The noise of augmentations,
-#: which predictors and normalisation of the batch amplify, is left. Beside other terms of the loss, embeddings may
-#: share a large part and be of use.
-EQUAL, EQUAL_BESIDE_OTHERS = 0.2, 0.05
-#: The spread has fallen to this share of the first one, and in the inspection before the last to `MAX_SHARE_BEFORE`.
-MAX_SHARE, MAX_SHARE_BEFORE = 0.25, 0.5
-#: If lengths count, the deviation of the rows has fallen to this share, too: values may just move away from zero.
-MAX_DEVIATION_SHARE = 0.1
 #: Maximum number of comparisons that are measured in a step; of lines; of rows that are measured.
 MAX_MEASURED, MAX_LINES, MAX_ROWS = 64, 50, 512
 #: Maximum number of elements of a tensor that is measured.
 MAX_ELEMENTS = 1 << 24
 #: Maximum number of leaves of one tensor that are found, and of nodes on the way to them.
 MAX_LEAVES, MAX_NODES = 8, 200
-#: How far the length of a row may be from 1 if it is normalised.
-UNIT_WITHIN = 1e-3
 
 _Key = tuple[CodeLocation | None, str]
 
@@ -195,7 +182,9 @@ class CollapsedEmbeddingsTracker(Tracker):
         is_cosine = name in _COSINES
         if is_cosine and name == canonical("cosine_embedding_loss"):
             dim = -1
-        if is_cosine and not (type(dim) is int and -one.dim() <= dim < one.dim() and one.shape[dim] >= MIN_WIDTH):
+        if is_cosine and not (
+            type(dim) is int and -one.dim() <= dim < one.dim() and one.shape[dim] >= thresholds.EMBEDDING_MIN_WIDTH
+        ):
             return
         with private.measuring():
             numbers = torch.stack([_row_statistics(t, dim if is_cosine else None) for t in (one, other)])
@@ -265,7 +254,7 @@ class CollapsedEmbeddingsTracker(Tracker):
         if not all(map(math.isfinite, numbers)) or (look.key not in self._lines and len(self._lines) >= MAX_LINES):
             return
         spread, deviation, off_unit = (max(numbers[i], numbers[i + 3]) for i in range(3))
-        if look.is_product and off_unit > UNIT_WITHIN:
+        if look.is_product and off_unit > thresholds.EMBEDDING_UNIT_TOLERANCE:
             return
         seen, step = self._lines.setdefault(look.key, []), self._context.steps.index
         now = _Measurement(step, look.rows, spread, deviation, look.directions, look.beside_others)
@@ -275,7 +264,7 @@ class CollapsedEmbeddingsTracker(Tracker):
             now.spread, now.deviation = max(last.spread, now.spread), max(last.deviation, now.deviation)
         del seen[1:-1]  # the first and the last two are enough
         seen.append(now)
-        fell = len(seen) > 1 and now.spread <= MAX_SHARE * seen[0].spread
+        fell = len(seen) > 1 and now.spread <= thresholds.EMBEDDING_MAX_SPREAD_SHARE * seen[0].spread
         if fell and not _is_collapsed(seen) and seen[-2].step < step - 1:
             self._context.inspect_until(step + 2)  # the next step confirms it
 
@@ -294,11 +283,16 @@ def _is_collapsed(seen: list[_Measurement]) -> bool:
     if len(seen) < 3:
         return False
     first, before, last = seen[0], seen[-2], seen[-1]
-    if not last.directions and last.deviation > MAX_DEVIATION_SHARE * first.deviation:
+    if not last.directions and last.deviation > thresholds.EMBEDDING_MAX_DEVIATION_SHARE * first.deviation:
         return False
-    if last.spread > (EQUAL_BESIDE_OTHERS if last.beside_others else EQUAL):
+    if last.spread > (
+        thresholds.EMBEDDING_EQUAL_SPREAD_BESIDE_OTHERS if last.beside_others else thresholds.EMBEDDING_EQUAL_SPREAD
+    ):
         return False
-    return last.spread <= MAX_SHARE * first.spread and before.spread <= MAX_SHARE_BEFORE * first.spread
+    return (
+        last.spread <= thresholds.EMBEDDING_MAX_SPREAD_SHARE * first.spread
+        and before.spread <= thresholds.EMBEDDING_MAX_SPREAD_SHARE_BEFORE * first.spread
+    )
 
 
 def _stage_of(name: str) -> str | None:
@@ -321,7 +315,11 @@ def _are_embeddings(one: Any, other: Any) -> bool:
     if one.shape != other.shape or one.dim() < 2 or not (one.is_floating_point() and other.is_floating_point()):
         return False
     rows, width = one.shape[0], one.numel() // max(1, one.shape[0])
-    return bool(rows >= MIN_ROWS and width >= MIN_WIDTH and one.numel() <= MAX_ELEMENTS)
+    return bool(
+        rows >= thresholds.EMBEDDING_MIN_ROWS
+        and width >= thresholds.EMBEDDING_MIN_WIDTH
+        and one.numel() <= MAX_ELEMENTS
+    )
 
 
 def _row_statistics(x: torch.Tensor, dim: int | None) -> torch.Tensor:

@@ -24,6 +24,7 @@ from types import FrameType
 import torch
 import torch.distributed
 
+from ... import thresholds
 from ...basics.terminal import say
 from ...basics.torch_texts import COLLECTIVE
 from ...records import Collective, RankSeen, RankWait, Site
@@ -35,18 +36,16 @@ from ...torch_internals.flight import Flight, store_timeout
 from ...traces.collective_desync import held, said, stuck
 from .. import wall_clock
 
-#: Seconds between two inspections of the stack, and seconds in one collective after which it counts as a wait.
-INSPECTION_INTERVAL_S, MIN_WAIT_S = 0.25, 1.0
-#: Seconds after which a wait is reported, or the fraction of torch's timeout after which it is reported if that is
-#: sooner.
-REPORT_AFTER_S, REPORT_TIMEOUT_FRACTION = 20.0, 0.4
+#: Interval, in seconds, between two inspections of the stack.
+INSPECTION_INTERVAL_S = 0.25
 #: Maximum number of code locations, and of step ends, that are kept.
 MAX_LOCATIONS, MAX_STEP_ENDS = 200, 300
 #: Maximum number of collectives' lines whose branch conditions are looked up, and of callers per wait.
 MAX_CONDITION_LINES, MAX_CALLERS = 8, 3
-#: Number of initial inspections that each report the state of the process, because it may end early and silently.
-FIRST_REPORTED_INSPECTIONS = 20
-#: Seconds in one place after which the flight recorder is read, and minimum seconds between two readings.
+#: Maximum number of initial inspections that each report the state of the process, because it may end early and
+#: silently.
+MAX_REPORTED_INSPECTIONS = 20
+#: Seconds in one place after which the flight recorder is read, and minimum interval between two readings.
 FLIGHT_READ_INTERVAL_S = 2.0
 
 
@@ -202,7 +201,7 @@ class CollectiveWaitWatcher:
                 self._earlier_clocks[0] - before[0], INSPECTION_INTERVAL_S
             )
         now = self._current_wait
-        waits = now is not None and at - now.began > MIN_WAIT_S
+        waits = now is not None and at - now.began > thresholds.COLLECTIVE_MIN_WAIT_S
         if waits and now is not None:
             if now.called is None and at - self._last_flight_read > FLIGHT_READ_INTERVAL_S:
                 now = self._current_wait = replace(now, called=self._first_running_collective(now.began))
@@ -210,7 +209,11 @@ class CollectiveWaitWatcher:
             if (
                 self._prints_reports
                 and self._reported is None
-                and at - now.began > min(REPORT_AFTER_S, REPORT_TIMEOUT_FRACTION * limit or REPORT_AFTER_S)
+                and at - now.began
+                > min(
+                    thresholds.COLLECTIVE_REPORT_AFTER_S,
+                    thresholds.COLLECTIVE_REPORT_TIMEOUT_SHARE * limit or thresholds.COLLECTIVE_REPORT_AFTER_S,
+                )
             ):
                 self._print_report(now, at)
         # A process that is killed must have reported what it was doing; and processes that end first must know its
@@ -220,7 +223,7 @@ class CollectiveWaitWatcher:
             or new
             or (
                 self.rank is not None
-                and (self._inspection_count < FIRST_REPORTED_INSPECTIONS or self._inspection_count % 4 == 0)
+                and (self._inspection_count < MAX_REPORTED_INSPECTIONS or self._inspection_count % 4 == 0)
             )
         ):
             self._on_change()
@@ -295,7 +298,11 @@ class CollectiveWaitWatcher:
     def _first_running_collective(self, since: float = 0.0) -> Collective | None:
         """Return the first running collective, preferably among those called after `since`."""
         self._last_flight_read = wall_clock.now()
-        ones = [one for one in self.collectives() if not one.over and one.began < self._last_flight_read - MIN_WAIT_S]
+        ones = [
+            one
+            for one in self.collectives()
+            if not one.over and one.began < self._last_flight_read - thresholds.COLLECTIVE_MIN_WAIT_S
+        ]
         ones = [one for one in ones if one.began >= since - INSPECTION_INTERVAL_S] or ones
         return min(ones, key=lambda one: one.began, default=None)
 
@@ -334,7 +341,7 @@ class CollectiveWaitWatcher:
         """End the running wait at time `at`, and keep it if it was long."""
         now, self._current_wait = self._current_wait, None
         self._reported = None
-        if now is not None and at - now.began > MIN_WAIT_S:
+        if now is not None and at - now.began > thresholds.COLLECTIVE_MIN_WAIT_S:
             self._waits.append((now, at))
 
     def _wait_record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
@@ -378,7 +385,7 @@ class CollectiveWaitWatcher:
         if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * INSPECTION_INTERVAL_S + 0.5:
             found[-1] = replace(found[-1], ended="raised")
         now = self._current_wait
-        if now is not None and at - now.began > MIN_WAIT_S:
+        if now is not None and at - now.began > thresholds.COLLECTIVE_MIN_WAIT_S:
             found.append(self._wait_record(now, at - now.began, "raised" if failed else "never"))
         return tuple(found)
 

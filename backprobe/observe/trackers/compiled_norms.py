@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import thresholds
 from ...records import GradStat, Node, NodeRun, RegionRun, Site
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
@@ -18,13 +19,14 @@ from ..backward.pending_call_record import PendingCallRecord
 if TYPE_CHECKING:
     import torch
 
-#: Number of first and last backward calls that are kept, and maximum number of nodes inside the regions of one call.
-FIRST_CALLS, LAST_CALLS, MAX_REGION_NODES = 3, 8, 5000
-#: Ratio of a call's largest norm to the median of earlier calls above which it is examined; minimum number of earlier
-#: calls; and maximum number of such calls that are examined.
-SUDDEN_GROWTH, MIN_EARLIER_CALLS, MAX_SUDDEN_CALLS = 1e3, 6, 20
-#: Maximum factor between the region's largest gradient and that of its re-execution for the latter to be accepted.
-MAX_REEXECUTION_RATIO = 4.0
+#: Maximum number of first backward calls that are kept.
+MAX_FIRST_CALLS = 3
+#: Maximum number of last backward calls that are kept.
+MAX_LAST_CALLS = 8
+#: Maximum number of nodes inside the regions of one call.
+MAX_REGION_NODES = 5000
+#: Maximum number of calls with sudden growth that are examined.
+MAX_SUDDEN_CALLS = 20
 
 #: Function of a region call and a node of its graph: returns the op's name, its line and its module.
 Place = Callable[[private.RegionCall, Any], tuple[str, Site | None, str | None]]
@@ -51,7 +53,10 @@ class RegionNorms:
         """
         most = max((norm for norm in recorded.norms if norm < math.inf), default=0.0)
         usual = self._earlier_norms.setdefault(recorded.site, [])
-        grown = len(usual) >= MIN_EARLIER_CALLS and most >= SUDDEN_GROWTH * usual[len(usual) // 2]
+        grown = (
+            len(usual) >= thresholds.REGION_MIN_EARLIER_CALLS
+            and most >= thresholds.REGION_SUDDEN_GROWTH * usual[len(usual) // 2]
+        )
         if most > 0.0:
             insort(usual, most)
             if len(usual) > 100:  # the median is unchanged
@@ -84,7 +89,7 @@ class RegionNorms:
             found.append(self._record(running, node, call, inner))
         if found:
             self._region_runs[running.index] = found
-            for index in list(self._region_runs)[FIRST_CALLS:-LAST_CALLS]:
+            for index in list(self._region_runs)[MAX_FIRST_CALLS:-MAX_LAST_CALLS]:
                 del self._region_runs[index]
 
     def _record(
@@ -121,7 +126,12 @@ def _outgoing_norms(recorded: PendingCallRecord, node: int) -> list[float]:
 def _has_similar_gradients(inner: private.RegionNodes, gave: Sequence[float], scale: float) -> bool:
     """Return whether the re-execution gave gradients of the same size as the region itself."""
     reexecuted, most = max(inner.leaves.values(), default=0.0) / scale, max(gave, default=0.0)
-    return not gave or most / MAX_REEXECUTION_RATIO <= reexecuted <= MAX_REEXECUTION_RATIO * most
+    return (
+        not gave
+        or most / thresholds.REGION_MAX_REEXECUTION_RATIO
+        <= reexecuted
+        <= thresholds.REGION_MAX_REEXECUTION_RATIO * most
+    )
 
 
 def _edges_to_inputs(running: ActiveBackward, node: int, call: private.RegionCall) -> dict[int, int]:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...ops import canonical, canonical_names
 from ...records import DetachedState
 from ...source.frames import CodeLocation, variables
@@ -43,10 +44,6 @@ _Tensor = torch.Tensor
 _DETACH = canonical("detach")
 #: Operations through which a state goes from one call to the next.
 _PASSES_ON = RESHAPES | canonical_names("dropout layer_norm")
-#: Functions of recurrent modules take an input, a state and weights; other functions that they call take less.
-MIN_ARGUMENTS = 6
-#: Fewest pairs of calls in a backward call, and fewest backward calls.
-MIN_PAIRS, MIN_BACKWARDS = 3, 2
 #: Maximum number of calls that are kept in a step, and of modules.
 MAX_CALLS, MAX_MODULES = 5000, 100
 
@@ -129,7 +126,7 @@ class DetachedStatesTracker(Tracker):
         """Note the calls of recurrent modules, and follow their results to the next call."""
         if op.optimizing:
             return
-        if len(op.args) >= MIN_ARGUMENTS and op.entry is not None:
+        if len(op.args) >= thresholds.RECURRENT_OP_MIN_ARGUMENTS and op.entry is not None:
             module = variables(op.frame).get("self")
             if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
                 self._note_call(module, op)
@@ -200,7 +197,7 @@ class DetachedStatesTracker(Tracker):
             known = self._modules[position]
             if any(pair.detached is None for pair in pairs):
                 known.is_ruled_out = True
-            elif len(inside) >= MIN_PAIRS:
+            elif len(inside) >= thresholds.DETACHED_STATE_MIN_PAIRS:
                 known.pairs, known.backwards = max(known.pairs, len(inside)), known.backwards + 1
                 places = Counter((pair.detached, pair.called) for pair in inside)
                 known.detached, known.called = places.most_common(1)[0][0]
@@ -209,7 +206,7 @@ class DetachedStatesTracker(Tracker):
         """Yield a record of each module whose state was detached at every step of time."""
         site = self._frames.site
         for one in self._modules:
-            if not one.is_ruled_out and one.backwards >= MIN_BACKWARDS:
+            if not one.is_ruled_out and one.backwards >= thresholds.DETACHED_STATE_MIN_BACKWARDS:
                 name = self._context.modules.place_of(one.where)
                 places = site(one.detached), site(one.called)
                 yield DetachedState(one.name, name, one.pairs, one.backwards, one.first, *places)

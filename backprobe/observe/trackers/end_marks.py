@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical, canonical_names, info
 from ...records import EndNeverLearned, Site
 from ...source.frames import CodeLocation
@@ -33,15 +34,13 @@ from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .token_targets import MAX_IDS, MIN_IDS, MIN_SHARE, is_readable, score_positions, token_sequences
+from .token_targets import MAX_IDS, is_readable, score_positions, token_sequences
 
 if TYPE_CHECKING:
     from ...torch_internals.walk import LiveGraph
 
-#: The most backward calls whose targets are read; the least calls and rows that must show an end mark as padding.
-MAX_CALLS, MIN_CALLS, MIN_ROWS = 16, 3, 12
-#: The least calls in which a mask has to count the first end mark of each row as a token.
-MIN_MASKED_CALLS = 2
+#: Maximum number of backward calls whose targets are read.
+MAX_CALLS = 16
 #: The most tensors of a step that may be masks, and the most tensors of ids that are kept as they were compared.
 MAX_MASKS, MAX_COMPARED = 32, 8
 _LOOKUP, _LOSS = "EmbeddingBackward0", "NllLoss"
@@ -252,9 +251,9 @@ class EndMarkTracker(Tracker):
         if any(one.token < 0 for one in calls):
             calls = [one for one in calls if one.complete]
         rows, masked = sum(one.rows for one in calls), sum(one.masked for one in calls)
-        if self._over or len(calls) < MIN_CALLS or rows < MIN_ROWS:
+        if self._over or len(calls) < thresholds.END_MARKS_MIN_CALLS or rows < thresholds.END_MARKS_MIN_ROWS:
             return
-        is_masked = masked >= MIN_MASKED_CALLS
+        is_masked = masked >= thresholds.END_MARKS_MIN_MASKED_CALLS
         is_exact = all(one.exact for one in calls) and len({one.width for one in calls}) > 1
         is_padding = any(one.padded for one in calls) and len(self._last) > 1
         if not is_masked and not (is_padding and (is_exact or self._stop is not None)):
@@ -339,7 +338,10 @@ def _next_tokens(
         learned &= counted.reshape(len(ids), count)
     shown = known.shape[1]
     counts = int(learned[:, :shown].sum())
-    if counts < MIN_IDS or int(((given[:, :shown] == known) & learned[:, :shown]).sum()) < MIN_SHARE * counts:
+    if (
+        counts < thresholds.TOKEN_TARGETS_MIN_IDS
+        or int(((given[:, :shown] == known) & learned[:, :shown]).sum()) < thresholds.TOKEN_TARGETS_MIN_SHARE * counts
+    ):
         return None
     for one in compared:
         for shift in (0, 1):  # the labels, as they are given to the loss, or not shifted yet

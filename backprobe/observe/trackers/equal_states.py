@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical, canonical_names
 from ...records import EqualStates
 from ...source.frames import CodeLocation
@@ -41,8 +42,6 @@ from ..tracker_context import TrackerContext
 _Tensor = torch.Tensor
 #: Operations whose result has the values of its input, or values that follow from them alone.
 _SAME_SOURCE = SHAPES | TRANSPOSES | CASTS | canonical_names("clone detach mul div sub add")
-#: Fewest closely inspected steps in which the inputs are equal.
-MIN_STEPS = 2
 #: Maximum number of calls that are kept in a step, of elements of an input that are compared, and of pairs of lines.
 MAX_CALLS, MAX_ELEMENTS, MAX_PAIRS = 32, 1 << 22, 50
 #: Maximum number of steps in which one pair of calls is compared.
@@ -253,7 +252,11 @@ class EqualStatesTracker(Tracker):
             with private.measuring():
                 numbers = iter(fetch(pair.measured))
             steps = [(equal, total) for equal, valued, total in zip(numbers, numbers, numbers, strict=True) if valued]
-            if pair.is_ruled_out or not all(equal for equal, _ in steps) or len(set(steps)) < MIN_STEPS:
+            if (
+                pair.is_ruled_out
+                or not all(equal for equal, _ in steps)
+                or len(set(steps)) < thresholds.EQUAL_STATES_MIN_STEPS
+            ):
                 continue
             prediction, target = pair.prediction, pair.target
             yield EqualStates(

@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import EqualUnits, Site
 from ...source.frames import CodeLocation
 from ...source.index import SourceIndex, arguments_of, indexes, last_name
@@ -20,15 +21,14 @@ from ..forward.leaves import LeafTensor
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Steps of an optimizer that are examined if they are recorded: the first ones, one of so many later, and the most.
-FIRST_STEPS, INTERVAL, MAX_LOOKS = 3, 8, 12
-#: Looks that are needed for a record: noise that makes units differ, as dropout, does so in each of them.
-MIN_LOOKS = 4
+#: Number of first steps of an optimizer that are examined if they are recorded: the most in a row.
+MAX_FIRST_STEPS = 3
+#: Interval, in steps, between later looks.
+STEP_INTERVAL = 8
+#: Maximum number of steps of an optimizer that are examined.
+MAX_LOOKS = 12
 #: The most optimizers, parameters of one, and elements of a parameter.
 MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_ELEMENTS = 16, 2000, 1 << 24
-#: The largest difference between rows, relative to the largest element, that rounding causes: sums of equal numbers in
-#: another order.
-EQUAL_WITHIN = 1e-4
 #: The numbers of blocks in which rows are compared: the gates of a GRU and of an LSTM have units of their own, and so
 #: have the three projections of attention.
 BLOCKS = (1, 3, 4)
@@ -109,7 +109,10 @@ class EqualUnitsTracker(Tracker):
             self._writes.clear()
         if not known.left or known.looks >= MAX_LOOKS:
             return
-        if step - known.first < FIRST_STEPS or step >= known.left[0].last + INTERVAL * known.looks // FIRST_STEPS:
+        if (
+            step - known.first < MAX_FIRST_STEPS
+            or step >= known.left[0].last + STEP_INTERVAL * known.looks // MAX_FIRST_STEPS
+        ):
             known.looks += 1
             with private.measuring():
                 known.left = [one for one in known.left if self._check_rows(one, step)]
@@ -147,12 +150,14 @@ class EqualUnitsTracker(Tracker):
         if not bool(grad.any()):  # equal, but it says nothing
             return True
         blocks = [n for n in _blocks_of(one.leaf, parameter) if n >= one.blocks and (not one.looks or n == one.blocks)]
-        one.blocks = next((n for n in blocks if _largest_row_difference(grad, n) <= EQUAL_WITHIN), one.blocks)
+        one.blocks = next(
+            (n for n in blocks if _largest_row_difference(grad, n) <= thresholds.EQUAL_UNITS_TOLERANCE), one.blocks
+        )
         apart, gradient_apart = (
             _largest_row_difference(parameter, one.blocks),
             _largest_row_difference(grad, one.blocks),
         )
-        if apart > EQUAL_WITHIN or gradient_apart > EQUAL_WITHIN:
+        if apart > thresholds.EQUAL_UNITS_TOLERANCE or gradient_apart > thresholds.EQUAL_UNITS_TOLERANCE:
             return False
         one.looks += 1
         one.exact = one.exact and apart == gradient_apart == 0
@@ -163,7 +168,7 @@ class EqualUnitsTracker(Tracker):
         """Yield a record of each weight that has changed and whose rows stayed equal in all looks."""
         for examined in self._examined.values():
             for one in examined.left:
-                if one.looks < MIN_LOOKS or not one.moved:
+                if one.looks < thresholds.EQUAL_UNITS_MIN_LOOKS or not one.moved:
                     continue
                 owner = one.leaf.owner() if one.leaf.owner is not None else None
                 name = self._context.names.leaves.name(one.leaf)
@@ -217,7 +222,7 @@ def _blocks_of(leaf: LeafTensor, p: torch.Tensor) -> list[int]:
 def _largest_row_difference(p: torch.Tensor, blocks: int) -> float:
     """Return the largest difference between a row and the first one of its block, relative to the largest element."""
     rows = p.detach().reshape(blocks, len(p) // blocks, -1)
-    if float((rows[:, 1] - rows[:, 0]).abs().max()) > EQUAL_WITHIN * float(rows.abs().max()):
+    if float((rows[:, 1] - rows[:, 0]).abs().max()) > thresholds.EQUAL_UNITS_TOLERANCE * float(rows.abs().max()):
         return 1.0
     apart, largest = float((rows - rows[:, :1]).abs().max()), float(rows.abs().max())
     return apart / largest if apart else 0.0

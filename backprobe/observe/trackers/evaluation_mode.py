@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from ... import thresholds
 from ...records import LeftInEvaluation, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
@@ -29,9 +30,8 @@ from ..tracker_context import TrackerContext
 if TYPE_CHECKING:
     import torch
 
-#: The least number of steps in train mode, and after them in evaluation mode to the end.
-MIN_TRAIN_STEPS, MIN_EVALUATION_STEPS = 8, 8
-#: Number of models from which on those that are gone, and were not left in evaluation mode, are forgotten.
+#: Maximum number of models that are remembered: beyond it, those that are gone are forgotten, unless they were left in
+#: evaluation mode.
 MAX_MODELS = 100
 #: Modules that behave differently in evaluation mode.
 AFFECTED = (
@@ -64,7 +64,10 @@ class _Modes:
     @property
     def was_left(self) -> bool:
         """Whether it was trained in evaluation mode to the end, after enough steps in train mode."""
-        return self.train >= MIN_TRAIN_STEPS and self.evaluation >= MIN_EVALUATION_STEPS
+        return (
+            self.train >= thresholds.EVALUATION_MODE_MIN_TRAIN_STEPS
+            and self.evaluation >= thresholds.EVALUATION_MODE_MIN_STEPS
+        )
 
 
 class EvaluationModeTracker(Tracker):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ... import thresholds
 from ...records import FrozenInTraining, Site
 from ...source.assignments import freezes
 from ...source.calls import calls_of_method
@@ -18,10 +19,6 @@ from ..tracker_context import TrackerContext
 if TYPE_CHECKING:
     from .frozen_modes import Part
 
-#: The least number of steps in evaluation mode: fewer may be a check of the model before its training.
-MIN_EVALUATION_STEPS = 5
-#: The least number of recorded calls without gradients of a part whose dropout is active.
-MIN_CALLS = 4
 #: Maximum number of lines of one role in a record.
 MAX_LINES = 3
 #: A call that switches to training mode, not back to an earlier mode.
@@ -52,7 +49,7 @@ def judge(followed: list[Part], context: TrackerContext) -> tuple[FrozenInTraini
         if not part.evaluation:
             stepped = frames.site(part.stepped)
             own = tuple(one for one in own if stepped is not None and _prepares(one, stepped))
-        if part.evaluation >= MIN_EVALUATION_STEPS or (own and not part.evaluation):
+        if part.evaluation >= thresholds.FROZEN_MODE_MIN_EVALUATION_STEPS or (own and not part.evaluation):
             switched.append((part, own))
     if switched:
         # What switches it back is likeliest a call after another evaluation.
@@ -108,7 +105,7 @@ def _follows(part: Part) -> bool:
 
 def _is_teacher(part: Part) -> bool:
     """Return whether a part ran in training mode and without gradients."""
-    return part.quiet >= MIN_CALLS and not part.loud
+    return part.quiet >= thresholds.FROZEN_DROPOUT_MIN_CALLS and not part.loud
 
 
 def _number(value: torch.Tensor | float) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import FrozenInTraining
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule
@@ -35,16 +36,10 @@ from .buffers import NORMS, has_learned
 from .evaluation_mode import AFFECTED
 from .frozen_mode_lines import judge
 
-#: The least number of steps in training mode after them, to the end.
-MIN_TRAINING_STEPS = 20
-#: The least number of pairs of successive looks between which the statistics changed, and their least share of all
-#: pairs: a part may run in every other step.
-MIN_UPDATES, MIN_UPDATED_SHARE = 4, 0.4
-#: Number of steps after a change of mode that are followed by a look at tensors, and number of steps from
-#: one comparison of statistics to the next.
-STEPS_AFTER_CHANGE, STEPS_BETWEEN_COMPARISONS = 16, 8
-#: The parameters of a part change this often before it counts as something that follows another model.
-MAX_CHANGES_OF_VALUES = 1
+#: Maximum number of steps after a change of mode that are followed by a look at tensors.
+MAX_STEPS_AFTER_CHANGE = 16
+#: Interval, in steps, between two comparisons of statistics.
+COMPARISON_INTERVAL = 8
 #: The most parts that are followed, layers of a part whose statistics are compared, and parameters that are sampled.
 MAX_PARTS, MAX_NORMS, MAX_SAMPLED_PARAMETERS = 8, 16, 3
 #: The most modules of a model that are searched.
@@ -115,12 +110,15 @@ class Part:
     @property
     def is_long_enough(self) -> bool:
         """Return whether it was in training mode for long enough."""
-        return self.steps >= MIN_TRAINING_STEPS
+        return self.steps >= thresholds.FROZEN_MODE_MIN_TRAINING_STEPS
 
     @property
     def is_updated(self) -> bool:
         """Return whether the running statistics were updated in enough of the steps in training mode."""
-        return self.updates >= MIN_UPDATES and self.updates >= MIN_UPDATED_SHARE * self.pairs
+        return (
+            self.updates >= thresholds.FROZEN_MODE_MIN_UPDATES
+            and self.updates >= thresholds.FROZEN_MODE_MIN_UPDATED_SHARE * self.pairs
+        )
 
 
 class FrozenModeTracker(Tracker):
@@ -195,7 +193,7 @@ class FrozenModeTracker(Tracker):
 
     def _has_changed(self) -> bool:
         """Return whether a part was switched to training mode a few steps ago."""
-        return any(0 < part.steps <= STEPS_AFTER_CHANGE for part in self._parts)
+        return any(0 < part.steps <= MAX_STEPS_AFTER_CHANGE for part in self._parts)
 
     def _note_modes(self, step: int) -> None:
         """Note for each frozen part whether it is in training mode in this step."""
@@ -292,7 +290,7 @@ class FrozenModeTracker(Tracker):
             return
         if _sample_changed(part):
             part.changes += 1
-            if part.changes > MAX_CHANGES_OF_VALUES:
+            if part.changes > thresholds.FROZEN_MODE_MAX_CHANGES_OF_VALUES:
                 self._stop_following(part, follows=True)
                 return
             part.samples = [WriteSample(p) for one in part.samples if (p := one.ref()) is not None]
@@ -311,7 +309,7 @@ class FrozenModeTracker(Tracker):
             return
         if not part.before:
             part.before = list(_statistics(part))
-        elif ends_observed_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
+        elif ends_observed_row(step) or part.steps % COMPARISON_INTERVAL == 0:
             part.moved = _deviations_moved(part.before)
 
     def _is_trained(self, part: Part, optimizer: torch.optim.Optimizer) -> bool:

@@ -33,11 +33,13 @@ from ..tracker_context import TrackerContext
 from .applied_functions import FunctionSample, check_pair, copy_call
 from .collective_wait import in_use
 
-#: Functions whose source is read, functions that keep state of which calls are kept, and their calls in one step.
+#: Maximum number of functions whose source is read, functions that keep state of which calls are kept, and their calls
+#: in one step.
 MAX_FUNCTIONS, MAX_FOLLOWED, MAX_CALLS = 1000, 8, 64
 #: Tensors with more elements are not copied.
 MAX_ELEMENTS = 1 << 22
-#: How often the next steps are inspected because a function was applied twice in a step that was not.
+#: Maximum number of times that the next steps are inspected because a function was applied twice in a step that was
+#: not.
 MAX_REQUESTS = 4
 
 

@@ -29,12 +29,15 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .applied_functions import TOLERANCE, FunctionSample, check_pair, copy_call, prepare_call, run_call
 
-#: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
-FIRST_CALLS, TRIED_DIRECTIONS = 2, 3
+#: Maximum number of first calls of each function whose inputs are kept.
+MAX_FIRST_CALLS = 2
+#: Maximum number of directions that are tried for each function.
+MAX_TRIED_DIRECTIONS = 3
 #: Maximum number of pairs of calls without a backward in between that are checked for each function.
 MAX_PAIRS = 4
-#: Factor by which a later call must exceed the largest absolute value so far for its inputs to replace kept ones.
-RANGE_GROWTH = 1.25
+#: Interval between kept calls, as a factor of the largest absolute value so far: inputs with a smaller one do not
+#: replace kept ones.
+RANGE_INTERVAL_FACTOR = 1.25
 
 
 @dataclass
@@ -64,8 +67,8 @@ class _KeptCalls:
         """Count a call with the inputs `args`, and keep what `sample` returns if it is one of the calls to keep."""
         self.calls += 1
         reach = _largest_magnitude(args)
-        farther, self.reach = reach > RANGE_GROWTH * self.reach, max(self.reach, reach)
-        if len(self._first_calls) < FIRST_CALLS:
+        farther, self.reach = reach > RANGE_INTERVAL_FACTOR * self.reach, max(self.reach, reach)
+        if len(self._first_calls) < MAX_FIRST_CALLS:
             self._first_calls.append(sample())
         elif farther:
             self._call_with_largest_input = sample()
@@ -298,7 +301,7 @@ def _compare_derivatives(
         h = (1e-6 if dtype == torch.float64 else 1e-2) * max(1.0, float(x.detach().abs().max()) if x.numel() else 1.0)
         misses, seen = 0, (0.0, 0.0)
         pairs: list[tuple[float, float]] = []
-        for _ in range(TRIED_DIRECTIONS):
+        for _ in range(MAX_TRIED_DIRECTIONS):
             u = random(x)
             up, down = list(args), list(args)
             up[i], down[i] = x.detach() + h * u, x.detach() - h * u

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...records import Site, UselessClipping
 from ...source.assignments import argument_assigned
 from ...source.frames import CodeLocation, variables
@@ -30,18 +31,11 @@ from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of calls in a row without effect after which a record is made.
-MIN_USELESS_CALLS = 3
 #: Maximum number of lines that clip, of parameters of one call, and of norms that are kept for a line.
 MAX_LINES, MAX_PARAMETERS, MAX_NORMS = 50, 5000, 8
-#: A call with a bound from here on only measures the norm.
-MEASURING_BOUND = 1e6
-#: Gradients with a scaler's factor: the smallest factor, the largest bound as a share of it, and the largest share of
-#: the norm that a bound leaves which is not meant for scaled gradients.
-MIN_SCALE, MAX_BOUND_OF_SCALE, MAX_REMAINING_SHARE = 16.0, 0.1, 0.05
-#: A bound that leaves less than this share of the gradients' norm leaves next to nothing. Gradients of a ``DTensor``
-#: whose local norm shows by how much a call scales: the number of those to choose the largest one from.
-TINY_SHARE, MAX_CANDIDATES = 1e-3, 8
+#: Maximum number of gradients of a ``DTensor`` whose local norm shows by how much a call scales: the largest one of
+#: them is chosen.
+MAX_CANDIDATES = 8
 #: By id of a parameter, a reference to it and one to its gradient.
 _References = dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]]
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients")
@@ -172,7 +166,7 @@ class GradientClippingTracker(Tracker):
         :param frame: the frame that made the call. Calls that only measure a norm, with a huge bound, are left out.
         :returns: the function that notes its end, if that is needed.
         """
-        if not isinstance(call.bound, (int, float)) or not call.bound < MEASURING_BOUND:
+        if not isinstance(call.bound, (int, float)) or not call.bound < thresholds.CLIPPING_MEASURING_BOUND:
             return None
         count = len(call.parameters) if call.parameters is not None else len(call.grads)
         spot = self._context.frames.spot(frame)
@@ -391,27 +385,28 @@ class GradientClippingTracker(Tracker):
         """Yield a record of each line that clips without effect, or whose bound ignores the scaler's factor."""
         for line in self._lines.values():
             if (
-                line.calls_without_effect >= max(MIN_USELESS_CALLS, 2 * line.longest_row_without_effect + 1)
+                line.calls_without_effect
+                >= max(thresholds.CLIPPING_MIN_USELESS_CALLS, 2 * line.longest_row_without_effect + 1)
                 and line.optimizer is not None
             ):
                 norm = max((norm for norm in fetch(line.norms) if math.isfinite(norm)), default=None)
                 if line.reason != "no-gradients" or norm is None or norm > 0:
                     yield self._record(line, line.reason, line.optimizer, line.first, norm, None)
-            elif line.scaled_calls >= MIN_USELESS_CALLS and line.scaled_optimizer is not None:
+            elif line.scaled_calls >= thresholds.CLIPPING_MIN_USELESS_CALLS and line.scaled_optimizer is not None:
                 values = fetch([value for pair in line.scales for value in pair])
                 pairs = list(zip(values[::2], values[1::2], strict=True))
                 pairs = [(norm, scale) for norm, scale in pairs if math.isfinite(norm) and scale > 0]
                 wrong = [pair for pair in pairs if _has_unscaled_bound(line, *pair)]
-                if len(wrong) >= MIN_USELESS_CALLS and 4 * len(wrong) >= 3 * len(pairs):
+                if len(wrong) >= thresholds.CLIPPING_MIN_USELESS_CALLS and 4 * len(wrong) >= 3 * len(pairs):
                     norm = statistics.median(norm / scale for norm, scale in wrong)
                     scale = statistics.median(scale for _, scale in wrong)
                     yield self._record(line, "scaled", line.scaled_optimizer, line.first_scaled, norm, scale)
-            elif len(line.reductions) >= MIN_USELESS_CALLS and line.clipped_optimizer is not None:
+            elif len(line.reductions) >= thresholds.CLIPPING_MIN_USELESS_CALLS and line.clipped_optimizer is not None:
                 norms = fetch([value for pair in line.reductions for value in pair])
                 both = zip(norms[::2], norms[1::2], strict=True)
                 shares = [after / before for before, after in both if 0 < before < math.inf]
-                share = statistics.median(shares) if len(shares) >= MIN_USELESS_CALLS else 1.0
-                if 0 < share < TINY_SHARE:
+                share = statistics.median(shares) if len(shares) >= thresholds.CLIPPING_MIN_USELESS_CALLS else 1.0
+                if 0 < share < thresholds.CLIPPING_TINY_SHARE:
                     yield self._record(line, "tiny-bound", line.clipped_optimizer, 0, line.bound / share, None)
 
     def _record(
@@ -434,8 +429,12 @@ class GradientClippingTracker(Tracker):
 
 def _has_unscaled_bound(line: _Line, norm: float, scale: float) -> bool:
     """Return whether the bound was meant for gradients without the factor `scale`, which `norm` includes."""
-    remains = line.bound < MAX_REMAINING_SHARE * norm
-    return remains and scale >= MIN_SCALE and line.bound <= MAX_BOUND_OF_SCALE * scale
+    remains = line.bound < thresholds.CLIPPING_MAX_REMAINING_SHARE * norm
+    return (
+        remains
+        and scale >= thresholds.CLIPPING_MIN_SCALE
+        and line.bound <= thresholds.CLIPPING_MAX_BOUND_OF_SCALE * scale
+    )
 
 
 def _shares_no_parameter(call: _Call, optimizer: SeenOptimizer) -> bool:

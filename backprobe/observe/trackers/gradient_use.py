@@ -10,6 +10,7 @@ from itertools import islice
 
 import torch
 
+from ... import thresholds
 from ...records import GradientUse, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
@@ -24,13 +25,10 @@ from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of tensors per optimizer whose gradients are kept from one step to the next, and maximum number of elements of
-#: one.
-TENSORS_PER_OPTIMIZER, MAX_KEPT_ELEMENTS = 2, 65536
-#: Number of steps in a row after which a record is made: steps that used gradients again, and steps without gradients.
-MIN_REUSING_STEPS, MIN_CLEARED_STEPS = 3, 4
-#: Number of backward calls after which an optimizer should have stepped.
-MIN_CALLS_WITHOUT_STEP = 12
+#: Maximum number of tensors per optimizer whose gradients are kept from one step to the next.
+MAX_TENSORS_PER_OPTIMIZER = 2
+#: Maximum number of elements of one of these tensors.
+MAX_KEPT_ELEMENTS = 65536
 #: Maximum number of optimizers that are checked.
 MAX_OPTIMIZERS = 20
 
@@ -86,9 +84,13 @@ class _OptimizerState:
     @property
     def how(self) -> str:
         """Return the kind of record to make: ``again``, ``cleared``, or empty for none."""
-        if self.reusing_steps >= MIN_REUSING_STEPS:
+        if self.reusing_steps >= thresholds.REUSED_GRADIENT_MIN_STEPS:
             return "again"
-        return "cleared" if self.cleared_steps >= max(MIN_CLEARED_STEPS, 2 * self.longest_cleared_row + 1) else ""
+        return (
+            "cleared"
+            if self.cleared_steps >= max(thresholds.CLEARED_GRADIENT_MIN_STEPS, 2 * self.longest_cleared_row + 1)
+            else ""
+        )
 
 
 class GradientUseTracker(Tracker):
@@ -219,14 +221,18 @@ class GradientUseTracker(Tracker):
 
     def _check_reuse(self, state: _OptimizerState) -> None:
         """Count a step whose gradients were added to those that the last step had used."""
-        added = [one for one in state.used if _was_accumulated(one)] if state.reusing_steps < MIN_REUSING_STEPS else []
+        added = (
+            [one for one in state.used if _was_accumulated(one)]
+            if state.reusing_steps < thresholds.REUSED_GRADIENT_MIN_STEPS
+            else []
+        )
         some = _filter_by(added, _is_nonzero)
         still = {id(one) for one in _filter_by(some, _is_unchanged)}
         if any(id(one) not in still for one in some):
             state.first = state.first if state.reusing_steps else self._context.steps.index
             state.reusing_steps += 1
             state.backward, state.stepped = state.reuse_spot, self._context.frames.spot(sys._getframe())
-        elif state.reusing_steps < MIN_REUSING_STEPS:
+        elif state.reusing_steps < thresholds.REUSED_GRADIENT_MIN_STEPS:
             state.reusing_steps = 0
 
     def optimizer_ended(self, optimizer: object) -> None:
@@ -242,13 +248,13 @@ class GradientUseTracker(Tracker):
                 if state.unchanged_calls > state.calls_before_step:
                     self._check_reuse(state)
         state.unchanged_calls, state.backward_spot, state.used = 0, None, []
-        if not self._observed_steps.is_observed or state.reusing_steps >= MIN_REUSING_STEPS:
+        if not self._observed_steps.is_observed or state.reusing_steps >= thresholds.REUSED_GRADIENT_MIN_STEPS:
             return
         tensors = parameters_of(optimizer)
         state.refs = {id(p): private.tensor_ref(p) for p in tensors}
         with private.disable_function_modes(), private.hide_ops(), torch.no_grad():
             for p in islice(
-                sorted(filter(_has_readable_gradient, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER
+                sorted(filter(_has_readable_gradient, tensors), key=torch.Tensor.numel), MAX_TENSORS_PER_OPTIMIZER
             ):
                 refs = private.tensor_ref(p), private.tensor_ref(p.grad)
                 state.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
@@ -289,7 +295,7 @@ class GradientUseTracker(Tracker):
         steps = self._context.steps
         if (
             steps.has_ever_stepped
-            or self._calls_before_step < MIN_CALLS_WITHOUT_STEP
+            or self._calls_before_step < thresholds.UNUSED_GRADIENT_MIN_CALLS
             or self._smallest_leaf is None
             or self._context.raised is not None
         ):

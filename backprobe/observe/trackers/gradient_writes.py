@@ -28,7 +28,7 @@ from ..backward.layouts import LiveLayout
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Backward calls of a layout that are examined, of a run, and nodes of a call.
+#: Maximum number of backward calls of a layout that are examined, of a run, and nodes of a call.
 MAX_CALLS_PER_LAYOUT, MAX_CALLS, MAX_NODES = 3, 192, 64
 #: Maximum number of records, and of hooks whose line is remembered.
 MAX_RECORDS, MAX_REMEMBERED_HOOKS = 8, 10_000

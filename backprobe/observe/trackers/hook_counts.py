@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import HooksPileUp, Site, Step
 from ...torch_internals import code_objects, private
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .module_hooks import registered_at
 
-#: Hooks are counted after step 0, and again after a fraction of the steps so far, but at most this many.
-LOOK_FRACTION, MAX_STEPS_BETWEEN_LOOKS = 0.25, 64
-#: How often a number of hooks must have grown, without ever falling, and how large it must have become.
-MIN_GROWTHS, MIN_HOOKS = 3, 4
+#: Interval, as a share of the steps so far, after which hooks are counted again; they are counted first after step 0.
+LOOK_INTERVAL_SHARE = 0.25
+#: Maximum interval, in steps, between two counts.
+MAX_LOOK_INTERVAL = 64
 #: The most hooks whose numbers are kept.
 MAX_COUNTED = 20_000
 #: Attributes that hold the hooks of a module, of a tensor and of an optimizer, with the methods that register them.
@@ -81,7 +82,11 @@ class _HookCount:
     @property
     def piles_up(self) -> bool:
         """Return whether the number of hooks grew again and again, never fell, and is large enough."""
-        return self.growths >= MIN_GROWTHS and self.count >= MIN_HOOKS and not self.fell
+        return (
+            self.growths >= thresholds.HOOK_COUNT_MIN_GROWTHS
+            and self.count >= thresholds.HOOK_COUNT_MIN_HOOKS
+            and not self.fell
+        )
 
 
 class HookCountTracker(Tracker):
@@ -98,7 +103,7 @@ class HookCountTracker(Tracker):
         """Count all hooks after the step, if it is due; the intervals grow."""
         self._last_look = step.index
         if step.index >= self._next:
-            self._next = step.index + 1 + min(int(LOOK_FRACTION * step.index), MAX_STEPS_BETWEEN_LOOKS - 1)
+            self._next = step.index + 1 + min(int(LOOK_INTERVAL_SHARE * step.index), MAX_LOOK_INTERVAL - 1)
             self._count_hooks(step.index)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
@@ -177,7 +182,7 @@ class HookCountTracker(Tracker):
                 one.last = step
                 mine = [hook for own, hook in coded if own == code]
                 one.varies = one.varies or (count > 1 and _hold_different_tensors(mine[-1], mine[-2]))
-                if one.piles_up or one.growths == MIN_GROWTHS:
+                if one.piles_up or one.growths == thresholds.HOOK_COUNT_MIN_GROWTHS:
                     one.name = holder.name()
                     one.site = registered_at(self._frames, mine[-1], methods)
             one.fell = one.fell or count < one.count

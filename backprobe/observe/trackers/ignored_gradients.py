@@ -23,7 +23,8 @@ from ..backward.layouts import LiveLayout
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Calls of a function that are examined, of nodes in a call, functions that are remembered, and elements that are read.
+#: Maximum number of calls of a function that are examined, of nodes in a call, functions that are remembered, and
+#: elements that are read.
 MAX_CALLS, MAX_NODES, MAX_FUNCTIONS, MAX_ELEMENTS = 16, 16, 1000, 1 << 16
 #: Maximum number of records.
 MAX_RECORDS = 8

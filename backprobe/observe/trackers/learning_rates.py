@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...records import LoadedRate, NegativeRate, RaisedRate, Site, ZeroRate
 from ...source.assignments import key_given, scheduler_made
 from ...source.calls import calls_of_method
@@ -23,13 +24,6 @@ from ..schedule.rate_history import RateHistory
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: A rate below this share of the highest one is practically zero.
-NEARLY_ZERO = 1e-12
-#: Number of steps, and their share of all steps of the optimizer, from which on a record is made: schedules that end at
-#: zero do so at the end.
-MIN_STEPS, MIN_SHARE = 20, 0.3
-#: Number of checks that find zeros after which the scheduler is searched for.
-CHECKS_BEFORE_SEARCH = 3
 #: Maximum numbers of optimizers and groups, and of elements of a weight that is kept.
 MAX_OPTIMIZERS, MAX_GROUPS, MAX_ELEMENTS = 20, 100, 65536
 
@@ -125,7 +119,7 @@ class LearningRateTracker(Tracker):
         state.lowest = min(state.lowest, *rates, math.inf)
         for group, rate in zip(_grown_to(state.groups, len(rates)), rates, strict=False):
             group.highest, group.rate = max(group.highest, rate), rate
-            if abs(rate) > NEARLY_ZERO * group.highest:
+            if abs(rate) > thresholds.ZERO_RATE_SHARE * group.highest:
                 group.since = None
             elif group.since is None:
                 group.since = step
@@ -135,7 +129,7 @@ class LearningRateTracker(Tracker):
         state.checks += 1
         if state.checks == 1:
             state.kept = self._smallest_weight(optimizer)
-        elif state.checks == CHECKS_BEFORE_SEARCH:
+        elif state.checks == thresholds.ZERO_RATE_CHECKS_BEFORE_SEARCH:
             self._find_scheduler(state, optimizer)
 
     def _count_negative(self, state: _OptimizerRates, optimizer: Any, rates: list[float], step: int) -> None:
@@ -237,7 +231,7 @@ class LearningRateTracker(Tracker):
                 continue  # a part that is frozen by a rate of zero
             since = max(group.since or 0 for group in zero)
             steps, total = state.last - since + 1, state.last - state.first + 1
-            if steps < MIN_STEPS or steps < MIN_SHARE * total:
+            if steps < thresholds.ZERO_RATE_MIN_STEPS or steps < thresholds.ZERO_RATE_MIN_SHARE * total:
                 continue
             exits = exits_of(state.codes[0]) if len(state.codes) == 1 else []
             scheduled = scheduler_made(frames, state.scheduler) or key_given(frames, "lr")

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical
 from ...records import LostTerm, Site
 from ...source.frames import CodeLocation, variables
@@ -64,10 +65,8 @@ _CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.f
 MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 50, 8, 500, 3, 64
 #: Maximum number of elements of a storage whose number is kept until the end of the step.
 MAX_KEPT_BYTES = 1 << 12
-#: The number of the latest reads of numbers that an addition may have in its statement.
+#: Maximum number of the latest reads of numbers that an addition may have in its statement.
 MAX_DIRECT_READS = 8
-#: Terms whose values differ by less than this part are the same term.
-SAME_VALUE = 1e-5
 NO_GRAD, AUTOGRAD_GRAD = "no_grad", "autograd.grad"
 
 
@@ -418,7 +417,10 @@ class LostTerms(Tracker):
         found = []
         for term, added in without:
             value = values.get(id(term))
-            if value is None or (value != 0 and not any(abs(value - one) <= SAME_VALUE * abs(value) for one in others)):
+            if value is None or (
+                value != 0
+                and not any(abs(value - one) <= thresholds.LOSS_TERM_TOLERANCE * abs(value) for one in others)
+            ):
                 found.append((term, added))
         return found
 

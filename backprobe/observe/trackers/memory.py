@@ -13,8 +13,8 @@ from ..schedule.settings import Settings
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of graphs that are read.
-READ_GRAPHS = 3
+#: Maximum number of graphs that are read.
+MAX_READ_GRAPHS = 3
 
 
 class Memory(Tracker):
@@ -32,7 +32,7 @@ class Memory(Tracker):
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Measure what the graph of one of the first calls has saved and who holds it; keep the largest measurement."""
-        if self._looked >= READ_GRAPHS:
+        if self._looked >= MAX_READ_GRAPHS:
             return
         self._looked += 1
         names = self._context.names

@@ -20,6 +20,7 @@ from types import FrameType
 
 import torch
 
+from ... import thresholds
 from ...records import MergedUpdates
 from ...source.assignments import writes_to
 from ...source.frames import CodeLocation
@@ -38,16 +39,12 @@ from ..tracker_context import TrackerContext
 MAX_WEIGHTS, MAX_MODULES, MAX_LAYER_PARAMETERS = 3, 10_000, 16
 #: Most pairs of factors of a weight, and most elements of their product: it is computed after each change.
 MAX_PAIRS, MAX_ELEMENTS = 8, 1 << 24
-#: Cosine between a change and the product from which on the one is a multiple of the other: 16 bits round by 0.4%.
-MIN_COSINE = 0.95
-#: The least number of times that the product was added. Once may be meant: the layer stays merged from then on.
-MIN_MERGES = 2
-#: Most other changes, as a share of these: a product that is subtracted later is another change.
-MAX_OTHER_SHARE = 0.5
 #: Most changes of a weight after which it is not compared any more.
 MAX_CHANGES = 200
-#: Steps around the expected next change that are inspected closely, to see its line, and how often.
-STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 4
+#: Maximum number of steps before the expected next change that are inspected closely, to see its line.
+MAX_STEPS_BEFORE_EXPECTED = 2
+#: Maximum number of changes that are awaited so.
+MAX_LOOKS = 4
 #: References to two factors, and whether the weight is their product transposed.
 _Pair = tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], bool]
 #: A line, and the line of the user's that calls its function.
@@ -160,7 +157,7 @@ class MergedUpdatesTracker(Tracker):
         if self._writing_lines:
             self._writing_lines.clear()
         step = self._context.steps.index
-        if step >= self._expected_step - STEPS_BEFORE_EXPECTED:
+        if step >= self._expected_step - MAX_STEPS_BEFORE_EXPECTED:
             if step > self._expected_step:
                 self._expected_step, self._is_inspecting = sys.maxsize, False
             elif self._inspections_left and not self._is_inspecting:
@@ -174,7 +171,7 @@ class MergedUpdatesTracker(Tracker):
         """
         if not self._inspections_left or step > self._expected_step:
             return sys.maxsize
-        return max(0, self._expected_step - STEPS_BEFORE_EXPECTED - step)
+        return max(0, self._expected_step - MAX_STEPS_BEFORE_EXPECTED - step)
 
     def _note_change(self, one: _Weight, before: bytes, now: bytes) -> None:
         """Note whether a weight changed by the product of two factors, and the lines that may have changed it."""
@@ -226,7 +223,11 @@ class MergedUpdatesTracker(Tracker):
         """
         leaves, site = self._context.names.leaves, self._frames.site
         for one in self._weights.values():
-            if one.merges < MIN_MERGES or one.others > MAX_OTHER_SHARE * one.merges or one.pair is None:
+            if (
+                one.merges < thresholds.MERGED_UPDATE_MIN_MERGES
+                or one.others > thresholds.MERGED_UPDATE_MAX_OTHER_SHARE * one.merges
+                or one.pair is None
+            ):
                 continue
             name, *factors = leaves.names_of((one.sample.ref, *one.pair[:2])) or ("",)
             if not name or len(factors) != len(one.pair[:2]):
@@ -268,6 +269,6 @@ def _added_pair(weight: torch.Tensor, one: _Weight, before: bytes, now: bytes) -
             continue
         added = torch.frombuffer(bytearray(values), dtype=weight.dtype).double()
         norms = float(added.norm() * change.norm())
-        if norms > 0 and math.isfinite(norms) and float(added @ change) >= MIN_COSINE * norms:
+        if norms > 0 and math.isfinite(norms) and float(added @ change) >= thresholds.MERGED_UPDATE_MIN_COSINE * norms:
             return pair
     return None

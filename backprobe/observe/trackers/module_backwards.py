@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import ModuleBackward, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 #: The maximum number of classes that are examined, of modules of a model that are searched, and of names in a record.
 MAX_CLASSES, MAX_MODULES, MAX_NAMES = 1000, 10_000, 20
-#: The least number of steps after which the interpreter shows that a method which each step calls has run.
-MIN_STEPS = 20
 
 
 @dataclass
@@ -119,7 +118,7 @@ class ModuleBackwards(Tracker):
         # The lines of unknown objects have run, and the method has not: they call other methods of this name.
         if ran or any(call.caller is Caller.INSTANCE for call in calls):
             return None
-        if calls and (ran is None or steps < MIN_STEPS):
+        if calls and (ran is None or steps < thresholds.MODULE_BACKWARD_MIN_STEPS):
             return None
         if not all(is_encountered(frames, call.site.file, call.function) for call in calls):
             return None
@@ -137,7 +136,7 @@ class ModuleBackwards(Tracker):
             line,
             frames.site(one.spot) or self._line_of_call(names),
             _lines_of_forward(one.kind, code.co_filename),
-            is_certain=ran is False and not calls and steps >= MIN_STEPS,
+            is_certain=ran is False and not calls and steps >= thresholds.MODULE_BACKWARD_MIN_STEPS,
             possible=tuple(call.site for call in calls),
         )
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ... import thresholds
 from ...basics.torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ...records import HookSeen, Site
 from ...source.calls import calls_of_method
@@ -29,10 +30,8 @@ from ..tracker_context import TrackerContext
 GRADIENT_HOOK_METHODS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
 #: Methods that register a hook on a module's calls.
 CALL_HOOK_METHODS = ("register_forward_hook", "register_forward_pre_hook")
-#: Number of module calls, and of backward calls, after which a hook that never ran counts as idle.
-MIN_IDLE_CALLS = 3
-#: Number of backward calls before the first search for uncalled modules with hooks, and maximum number of records.
-CALLS_BEFORE_SEARCH, MAX_RECORDS = 4, 100
+#: Maximum number of records.
+MAX_RECORDS = 100
 #: Modules that contain other modules and have no forward.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
@@ -119,7 +118,7 @@ class ModuleHookTracker(Tracker):
         if compiled != self._last_compile[0]:
             self._last_compile = compiled, RemovableHandle.next_id
         if (
-            self._backward_count >= CALLS_BEFORE_SEARCH
+            self._backward_count >= thresholds.IDLE_HOOK_CALLS_BEFORE_SEARCH
             and self._backward_count & (self._backward_count - 1) == 0
             and not compiled
         ):
@@ -139,7 +138,7 @@ class ModuleHookTracker(Tracker):
         """Record hooks that never got a gradient, and modules with hooks that were never called."""
         for idle_hook in self._idle_hooks.values():
             if (
-                min(idle_hook.calls, self._backward_count - idle_hook.backward_count) >= MIN_IDLE_CALLS
+                min(idle_hook.calls, self._backward_count - idle_hook.backward_count) >= thresholds.IDLE_HOOK_MIN_CALLS
                 and (module := idle_hook.module()) is not None
             ):
                 self._add_record(

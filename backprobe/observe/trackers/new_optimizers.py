@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ... import thresholds
 from ...records import NewOptimizers, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
@@ -20,20 +21,13 @@ from ..schedule.budget import StepRoom
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of optimizers over the same parameters from which on a record is made: phases of a training are fewer.
-MIN_MADE = 8
-#: How many of them are observed: whether they find the weights as the last one left them, and have a state.
-COMPARED = 6
-#: Most steps of each: with more, each may be a training of its own.
-MAX_STEPS = 20
 #: Most sequences of optimizers, and number of known optimizers above which those that are gone are dropped.
 MAX_SEQUENCES, MAX_KNOWN = 50, 1000
 #: Most parameters that are compared, and most of their elements.
 MAX_COMPARED_PARAMETERS, MAX_COMPARED_ELEMENTS = 8, 64
 #: Number of steps after the last new optimizer of a suspect sequence in which no step takes the fast path.
-OBSERVED_STEPS = 2 * MAX_STEPS
-#: Steps are inspected closely to find the line that makes the optimizers: up to this number of them, and of steps of
-#: one.
+OBSERVED_STEPS = 2 * thresholds.NEW_OPTIMIZER_MAX_STEPS
+#: Maximum number of optimizers, and of steps of each, that are inspected closely to find the line that makes them.
 MAX_SEARCHED, MAX_STEPS_OF_SEARCH = 3, 3
 
 
@@ -75,7 +69,7 @@ class _Sequence:
     @property
     def is_long(self) -> bool:
         """Return whether the last optimizer did more than a few steps: it does not belong to the others."""
-        return self.steps > MAX_STEPS
+        return self.steps > thresholds.NEW_OPTIMIZER_MAX_STEPS
 
     @property
     def without_long(self) -> int:
@@ -84,7 +78,7 @@ class _Sequence:
 
     def count_steps(self) -> None:
         """Count the steps of the last optimizer, if all of them were observed: later ones may take the fast path."""
-        if not self.is_long and not self.has_passed and len(self.carried) < COMPARED:
+        if not self.is_long and not self.has_passed and len(self.carried) < thresholds.NEW_OPTIMIZER_COMPARED:
             self.fewest, self.most = min(self.fewest, self.steps), max(self.most, self.steps)
 
 
@@ -105,7 +99,10 @@ class NewOptimizerTracker(Tracker):
 
     def _steps_until_observed(self, step: int, room: StepRoom) -> int:
         """Return how many steps from `step` on may take the fast path: none while a suspect sequence is observed."""
-        is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
+        is_observed = any(
+            one.until > step and len(one.carried) < thresholds.NEW_OPTIMIZER_COMPARED
+            for one in self._sequences.values()
+        )
         return 0 if is_observed else sys.maxsize
 
     def optimizer_begins(self, optimizer: object) -> None:
@@ -137,7 +134,7 @@ class NewOptimizerTracker(Tracker):
         if not sequence.spots and sequence.made <= MAX_SEARCHED and previous <= MAX_STEPS_OF_SEARCH:
             self._context.inspect_until(step + previous + 2)  # the line that makes the next one is recorded then
         kept, sequence.kept = sequence.kept, None
-        if not has_passed and len(sequence.carried) < COMPARED:
+        if not has_passed and len(sequence.carried) < thresholds.NEW_OPTIMIZER_COMPARED:
             with private.measuring():
                 sequence.given += any(_has_state(optimizer, p) for p in _choose_parameters(parameters))
                 if kept is not None:
@@ -150,7 +147,7 @@ class NewOptimizerTracker(Tracker):
         key = name, id(ends[0]), len(parameters)
         found = self._sequences.get(key)
         if found is not None and found.ends[0] is ends[0] and found.ends[1] is ends[1]:
-            if found.steps <= MAX_STEPS:
+            if found.steps <= thresholds.NEW_OPTIMIZER_MAX_STEPS:
                 return found
             self._finish_sequence(found)  # its last optimizer did a training of its own
         found = _Sequence(name, ends, len(parameters), weakref.ref(optimizer))
@@ -162,7 +159,7 @@ class NewOptimizerTracker(Tracker):
 
     def _finish_sequence(self, sequence: _Sequence) -> None:
         """Keep a sequence that is over, if a record is to be made of it."""
-        if sequence.without_long >= MIN_MADE and len(self._finished_sequences) < MAX_SEQUENCES:
+        if sequence.without_long >= thresholds.NEW_OPTIMIZER_MIN_MADE and len(self._finished_sequences) < MAX_SEQUENCES:
             self._finished_sequences.append(sequence)
 
     def optimizer_ended(self, optimizer: object) -> None:
@@ -174,7 +171,7 @@ class NewOptimizerTracker(Tracker):
             return
         sequence.steps += 1
         sequence.kept = None
-        if sequence.made == 1 or sequence.is_long or len(sequence.carried) >= COMPARED:
+        if sequence.made == 1 or sequence.is_long or len(sequence.carried) >= thresholds.NEW_OPTIMIZER_COMPARED:
             return
         parameters = parameters_of(optimizer)
         with private.measuring():
@@ -202,12 +199,16 @@ class NewOptimizerTracker(Tracker):
         """Return a record of each sequence of optimizers that were made without state over weights that went on."""
         found = []
         for one in (*self._finished_sequences, *self._sequences.values()):
-            if one.without_long < MIN_MADE or one.given or one.stateful < COMPARED:
+            if (
+                one.without_long < thresholds.NEW_OPTIMIZER_MIN_MADE
+                or one.given
+                or one.stateful < thresholds.NEW_OPTIMIZER_COMPARED
+            ):
                 continue
             with private.measuring():
                 away = iter(fetch([known.float() for known in one.carried if isinstance(known, torch.Tensor)]))
                 carried = [next(away) if isinstance(known, torch.Tensor) else known for known in one.carried]
-            if len(carried) < COMPARED or not all(carried):
+            if len(carried) < thresholds.NEW_OPTIMIZER_COMPARED or not all(carried):
                 continue
             found.append(self._record(one))
         return tuple(found)

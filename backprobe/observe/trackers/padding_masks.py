@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical
 from ...records import InvertedMask
 from ...source.frames import CodeLocation
@@ -29,10 +30,6 @@ _LOOKUP, _FILL = canonical("embedding"), canonical("masked_fill")
 #: Attention as a whole: its mask is an argument of this name, or in this place.
 _ATTENTION, _MASK_POSITION = canonical("scaled_dot_product_attention"), 3
 _MULTI_HEAD = canonical("multi_head_attention_forward")
-#: Scores at or below it are hidden by a softmax: masks add -10,000, the lowest number of the dtype, or -inf.
-HIDDEN_BELOW = -1e3
-#: Steps and rows with padding and tokens in which a mask has to be inverted.
-MIN_STEPS, MIN_ROWS = 2, 4
 #: Maximum number of lookups that are kept of a step, of ids of one, of elements of a mask, and of places.
 MAX_LOOKUPS, MAX_IDS, MAX_MASK, MAX_PLACES = 8, 100_000, 1 << 24, 200
 
@@ -168,7 +165,11 @@ class PaddingMaskTracker(Tracker):
         """Yield a record of each line that hides the tokens and leaves the padding visible."""
         lines: set[CodeLocation | None] = set()
         for (spot, name), place in self._places.items():
-            if place.steps < MIN_STEPS or place.rows < MIN_ROWS or (place.made or spot) in lines:
+            if (
+                place.steps < thresholds.INVERTED_MASK_MIN_STEPS
+                or place.rows < thresholds.INVERTED_MASK_MIN_ROWS
+                or (place.made or spot) in lines
+            ):
                 continue
             lines.add(place.made or spot)
             yield InvertedMask(
@@ -191,7 +192,12 @@ def _mask_of(op: Op, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
     elif name == _ATTENTION:
         given = op.args[_MASK_POSITION] if len(op.args) > _MASK_POSITION else None
         mask, hides = op.kwargs.get("attn_mask", given), False
-    elif name == _FILL and len(op.args) == 3 and type(op.args[2]) in (int, float) and op.args[2] <= HIDDEN_BELOW:
+    elif (
+        name == _FILL
+        and len(op.args) == 3
+        and type(op.args[2]) in (int, float)
+        and op.args[2] <= thresholds.MASK_HIDDEN_SCORE
+    ):
         is_score = isinstance(op.args[0], _Tensor) and op.args[0].requires_grad
         mask, hides = (op.args[1] if is_score else None), True
     if not isinstance(mask, _Tensor) or mask.dim() < (3 if name == _ATTENTION else 2) or mask.numel() > MAX_MASK:
@@ -200,7 +206,7 @@ def _mask_of(op: Op, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         return None
     with private.measuring():
         if mask.dtype is not torch.bool:
-            visible = mask > HIDDEN_BELOW
+            visible = mask > thresholds.MASK_HIDDEN_SCORE
         else:
             visible = ~mask if hides else mask
         while visible.dim() > 2:  # any head and any query

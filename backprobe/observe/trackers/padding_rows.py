@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ... import thresholds
 from ...records import PaddingRowUsed, Site
 from ...source.index import indexes
 from ...torch_internals import private
@@ -21,8 +22,10 @@ from ..tracker_context import TrackerContext
 if TYPE_CHECKING:
     from ...torch_internals.walk import LiveGraph
 
-#: Number of backward calls that must have looked up the padding row, and the most calls and tables that are checked.
-MIN_CALLS, MAX_CALLS, MAX_TABLES = 5, 200, 50
+#: Maximum number of backward calls that are checked.
+MAX_CALLS = 200
+#: Maximum number of tables that are checked.
+MAX_TABLES = 50
 #: The most ids of one lookup that are read.
 MAX_IDS = 100_000
 _NODE = "EmbeddingBackward0"
@@ -90,7 +93,9 @@ class PaddingRowTracker(Tracker):
 
     def records(self) -> tuple[PaddingRowUsed, ...]:
         """Return a record for each padding row that is looked up as a single id in several calls."""
-        found = [one for one in self._tables.values() if one.hits >= MIN_CALLS and not one.sequences]
+        found = [
+            one for one in self._tables.values() if one.hits >= thresholds.PADDING_ROW_MIN_CALLS and not one.sequences
+        ]
         groups: dict[int, list[_Table]] = {}
         for one in found:
             groups.setdefault(one.row, []).append(one)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...records import CollapsedPosterior, GrownFactor, Node, Site
 from ...source.factors import factor_computed
 from ...source.frames import CodeLocation
@@ -43,25 +44,16 @@ from ..tracker_context import TrackerContext
 
 #: The most lines that are followed, and the most lines without a divergence.
 MAX_LINES, MAX_LINES_WITHOUT = 8, 100
-#: So many recorded calls of a line are read; of later ones one out of so many.
-FIRST_LOOKS, INTERVAL = 64, 8
-#: Of calls that are not recorded, the next one is read when this share of the steps until now has gone by.
+#: Maximum number of first calls of a line that are all read.
+MAX_FIRST_LOOKS = 64
+#: Interval, in calls of a line, between later looks.
+LOOK_INTERVAL = 8
+#: Interval between looks at calls that are not recorded, as a share of the steps until now.
 LATER_INTERVAL_SHARE = 1 / 64
 #: The most looks that are kept; of more, every second one of the older half is dropped.
 MAX_LOOKS = 512
 #: The most elements of means that are read.
 MAX_ELEMENTS = 1 << 22
-#: The last looks, of which each must show a collapse, and the number of steps between the first look and the last.
-LAST_LOOKS, MIN_STEPS = 5, 100
-#: The divergence of a sample, in nats, below which its code says nothing of it.
-MAX_DIVERGENCE = 0.05
-#: A sample with this divergence, in nats, has a code that says something of it.
-MIN_CARRIED = 0.5
-#: A factor is the reason if the divergence counts this many times as much as in the evidence lower bound when the codes
-#: are lost, and the factor has grown this many times since it counted as much as there.
-MIN_EXCESS, MIN_GROWTH = 1.2, 1.5
-#: A factor that grew by this share in the last quarter of the steps grows on.
-MIN_LATE_GROWTH = 1.02
 #: A loss with a divergence has one of these nodes.
 _LOGARITHM_NODES = ("ExpBackward0", "LogBackward0")
 
@@ -145,7 +137,7 @@ class PosteriorTracker(Tracker):
             return
         self._calls += 1
         looks = line.count if line is not None else self._without[running.spot]
-        if looks >= FIRST_LOOKS and self._calls % INTERVAL:
+        if looks >= MAX_FIRST_LOOKS and self._calls % LOOK_INTERVAL:
             return
         with private.measuring():
             self._look(running, line)
@@ -166,7 +158,7 @@ class PosteriorTracker(Tracker):
     def _look_later(self, line: _Line, root: object) -> None:
         """Measure the divergence in an unrecorded call from `root`, if the last look was enough steps ago."""
         last, step = line.looks[-1].step, self._context.steps.index
-        if step - last < max(INTERVAL, step * LATER_INTERVAL_SHARE):
+        if step - last < max(LOOK_INTERVAL, step * LATER_INTERVAL_SHARE):
             return
         start = getattr(root, "grad_fn", None)
         if start is None:
@@ -230,13 +222,15 @@ class PosteriorTracker(Tracker):
         """Yield a record of each line whose last measured divergences are all almost zero."""
         for spot, line in self._lines.items():
             steps = [look.step for look in line.looks]
-            if len(steps) < LAST_LOOKS or steps[-1] - line.first < MIN_STEPS:
+            if len(steps) < thresholds.POSTERIOR_LAST_LOOKS or steps[-1] - line.first < thresholds.POSTERIOR_MIN_STEPS:
                 continue
             with private.measuring():
                 divergences = fetch([look.divergence for look in line.looks])
-            if all(value < MAX_DIVERGENCE for value in divergences[-LAST_LOOKS:]):
+            if all(
+                value < thresholds.POSTERIOR_MAX_DIVERGENCE for value in divergences[-thresholds.POSTERIOR_LAST_LOOKS :]
+            ):
                 yield CollapsedPosterior(
-                    steps[-LAST_LOOKS],
+                    steps[-thresholds.POSTERIOR_LAST_LOOKS],
                     steps[-1],
                     divergences[-1],
                     line.codes,
@@ -256,21 +250,21 @@ class PosteriorTracker(Tracker):
         """
         looks = line.looks
         lost = len(looks)
-        while lost and divergences[lost - 1] < MAX_DIVERGENCE:
+        while lost and divergences[lost - 1] < thresholds.POSTERIOR_MAX_DIVERGENCE:
             lost -= 1
         begin = lost
-        while begin and divergences[begin - 1] >= MAX_DIVERGENCE:
+        while begin and divergences[begin - 1] >= thresholds.POSTERIOR_MAX_DIVERGENCE:
             begin -= 1
-        if begin == lost or lost == len(looks) or looks[lost].excess < MIN_EXCESS:
+        if begin == lost or lost == len(looks) or looks[lost].excess < thresholds.KL_FACTOR_MIN_EXCESS:
             return None
         at = next((k for k in range(begin, lost) if looks[k].excess >= 1), lost - 1)
         before, after = looks[at], looks[-1]
         around = divergences[max(at - 1, begin) : min(at + 2, lost)]
-        if min(around) < MIN_CARRIED or len(before.factors) != len(after.factors):
+        if min(around) < thresholds.POSTERIOR_MIN_CARRIED or len(before.factors) != len(after.factors):
             return None
         growths = [abs(new / old) if old else 0.0 for old, new in zip(before.factors, after.factors, strict=True)]
         k = max(range(len(growths)), key=growths.__getitem__, default=-1)
-        if k < 0 or growths[k] < MIN_GROWTH or len(line.scales) != len(growths):
+        if k < 0 or growths[k] < thresholds.KL_FACTOR_MIN_GROWTH or len(line.scales) != len(growths):
             return None
         site = line.scales[k]
         same_line = [n for n, other in enumerate(line.scales) if n == k or (site is not None and other == site)]
@@ -282,7 +276,7 @@ class PosteriorTracker(Tracker):
             divergences[at],
             values[0],
             values[2],
-            values[2] > MIN_LATE_GROWTH * values[1],
+            values[2] > thresholds.KL_FACTOR_MIN_LATE_GROWTH * values[1],
             site,
             factor_computed(site, self._names.frames.users_files()) if site is not None else None,
         )

@@ -26,6 +26,7 @@ from types import FrameType
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import Site, WeightsPutBack
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
@@ -41,28 +42,15 @@ from ..tracker_context import TrackerContext
 
 #: Most optimizers that are followed, and parameters of one that are sampled.
 MAX_OPTIMIZERS, MAX_SAMPLED = 16, 3
-#: One step of so many after which all parameters are sampled, and not the first only: one sample takes a microsecond.
-OTHERS_SAMPLED_EVERY = 4
+#: Interval, in steps, between samples of all parameters; the first one is sampled after each step: one sample takes a
+#: microsecond.
+SAMPLE_INTERVAL = 4
 #: Most replacements and earlier states of an optimizer that are remembered.
 MAX_REPLACEMENTS, MAX_STATES = 200, 64
-#: A replacement after fewer steps loses little: line searches, unrolled steps, Lookahead. After so many of these, the
-#: optimizer is not followed any more.
-MIN_LOST_STEPS, MAX_BRIEF_REPLACEMENTS = 10, 3
-#: The same for an average that lags: federated and meta-learning clients take few steps from one to the next. Not if it
-#: replaces the weights this often.
-MIN_LOST_STEPS_OF_AVERAGE, MANY_REPLACEMENTS = 20, 8
-#: Replacements after which at least ``MIN_LOST_STEPS`` steps follow.
-MIN_REPLACEMENTS = 2
-#: If other optimizers make this many steps between two of one, they may train other clients of a federation.
-MAX_OTHER_STEPS = 10
-#: A learning rate that is set anew with the weights differs by more than this factor.
-SAME_RATE = 0.1
-#: For an average: the share of the movement that is undone, the cosine between both, and the cosine from which on the
-#: weights were moved along the straight line: 1 less what rounding does. Interpolation keeps more of the movement than
-#: the rest of ``NEARLY_ALL_SHARE``; an average of thousands of steps follows ten of them by as little as this.
-MIN_SHARE, MAX_SHARE, MIN_COSINE, COLLINEAR, NEARLY_ALL_SHARE = 0.3, 1.05, 0.5, 1 - 1e-6, 0.95
-#: Steps around the expected next replacement that are inspected closely, to see its line, and how often.
-STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 3
+#: Maximum number of steps before the expected next replacement that are inspected closely, to see its line.
+MAX_STEPS_BEFORE_EXPECTED = 2
+#: Maximum number of replacements that are awaited so.
+MAX_LOOKS = 3
 #: Names of loops and functions that train anew on purpose, for each of many.
 TRAINS_ANEW = re.compile(
     r"(^|_)(folds?|tasks?|seeds?|trials?|clients?|episodes?|repeats?|reps?|members?|subjects?|rounds?|candidates?"
@@ -194,7 +182,7 @@ class PutBackWeightsTracker(Tracker):
         if one is None or one.is_over or one.ref() is not optimizer:
             return
         one.after[0] = one.samples[0].read()
-        if not one.steps % OTHERS_SAMPLED_EVERY:
+        if not one.steps % SAMPLE_INTERVAL:
             one.after[1:] = [sample.read() for sample in one.samples[1:]]
         one.steps += 1
         one.total_steps += 1
@@ -204,7 +192,7 @@ class PutBackWeightsTracker(Tracker):
             self._writing_lines.clear()
         if self._loads:
             self._loads.clear()
-        if self._context.steps.index >= self._expected_step - STEPS_BEFORE_EXPECTED:
+        if self._context.steps.index >= self._expected_step - MAX_STEPS_BEFORE_EXPECTED:
             self._inspect_writes()
 
     def _follow(self, optimizer: object) -> None:
@@ -255,9 +243,9 @@ class PutBackWeightsTracker(Tracker):
             return  # a part of the weights only
         lost, one.steps = one.steps, 0
         start, one.start = one.start, now
-        if lost < MIN_LOST_STEPS:
+        if lost < thresholds.PUT_BACK_MIN_LOST_STEPS:
             one.brief_replacements += 1
-            one.is_over = one.brief_replacements > MAX_BRIEF_REPLACEMENTS
+            one.is_over = one.brief_replacements > thresholds.PUT_BACK_MAX_BRIEF_REPLACEMENTS
             return
         if len(one.found) >= MAX_REPLACEMENTS:
             return
@@ -326,7 +314,7 @@ class PutBackWeightsTracker(Tracker):
         """
         if not self._inspections_left or step > self._expected_step:
             return sys.maxsize
-        return max(0, self._expected_step - STEPS_BEFORE_EXPECTED - step)
+        return max(0, self._expected_step - MAX_STEPS_BEFORE_EXPECTED - step)
 
     def _inspect_writes(self) -> None:
         """Request close inspection of the steps up to the expected replacement, to see the line that writes."""
@@ -411,18 +399,26 @@ class PutBackWeightsTracker(Tracker):
         """
         for one in self._all_followed():
             found = list(one.found)
-            if found and one.steps < MIN_LOST_STEPS:  # hardly any training follows, as after the best weights
-                found.pop()
-            if len(found) < MIN_REPLACEMENTS or one.brief_replacements > 1 or any(each.sets_anew for each in found):
+            if found and one.steps < thresholds.PUT_BACK_MIN_LOST_STEPS:
+                found.pop()  # hardly any training follows, as after the best weights
+            if (
+                len(found) < thresholds.PUT_BACK_MIN_REPLACEMENTS
+                or one.brief_replacements > 1
+                or any(each.sets_anew for each in found)
+            ):
                 continue
             if len({each.values for each in found}) == 1 and not any(each.others for each in found):
                 yield self._record(one, found, "same", 0.0)
                 continue
-            least = MIN_LOST_STEPS if len(found) >= MANY_REPLACEMENTS else MIN_LOST_STEPS_OF_AVERAGE
+            least = (
+                thresholds.PUT_BACK_MIN_LOST_STEPS
+                if len(found) >= thresholds.PUT_BACK_AVERAGE_MANY_REPLACEMENTS
+                else thresholds.PUT_BACK_AVERAGE_MIN_LOST_STEPS
+            )
             may_be_average = [_may_be_average(each, least) for each in found]
             if not may_be_average[0]:  # the way since the first step may be longer than the average is
                 del found[0], may_be_average[0]
-            if len(found) >= MIN_REPLACEMENTS and all(may_be_average) and not has_several_ranks():
+            if len(found) >= thresholds.PUT_BACK_MIN_REPLACEMENTS and all(may_be_average) and not has_several_ranks():
                 yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
     def _record(self, one: _FollowedOptimizer, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
@@ -457,8 +453,12 @@ def _may_be_average(one: _Replacement, least: int) -> bool:
 
     The weights are none that the optimizer had before.
     """
-    enough = one.lost >= least and one.others < MAX_OTHER_STEPS and one.since is None
-    return enough and one.share is not None and MIN_SHARE <= one.share <= MAX_SHARE
+    enough = one.lost >= least and one.others < thresholds.PUT_BACK_MAX_OTHER_STEPS and one.since is None
+    return (
+        enough
+        and one.share is not None
+        and thresholds.PUT_BACK_AVERAGE_MIN_SHARE <= one.share <= thresholds.PUT_BACK_AVERAGE_MAX_SHARE
+    )
 
 
 def _undone_share(start: bytes, after: bytes, now: bytes, format: str) -> float | None:
@@ -477,8 +477,12 @@ def _undone_share(start: bytes, after: bytes, now: bytes, format: str) -> float 
         return None
     cosine = product / (squares[0] * squares[1]) ** 0.5
     share = product / squares[0]
-    is_interpolated = cosine >= COLLINEAR and share < NEARLY_ALL_SHARE
-    if cosine < MIN_COSINE or is_interpolated or to_zero / (squares[2] * squares[1]) ** 0.5 >= cosine:
+    is_interpolated = cosine >= thresholds.PUT_BACK_COLLINEAR and share < thresholds.PUT_BACK_NEARLY_ALL_SHARE
+    if (
+        cosine < thresholds.PUT_BACK_AVERAGE_MIN_COSINE
+        or is_interpolated
+        or to_zero / (squares[2] * squares[1]) ** 0.5 >= cosine
+    ):
         return None
     return share
 
@@ -506,7 +510,7 @@ def _rate_of(optimizer: torch.optim.Optimizer) -> object:
 
 
 def _is_near(rate: object, before: object) -> bool:
-    """Return whether two learning rates differ by at most ``SAME_RATE``; also if they cannot be compared."""
+    """Return whether two learning rates are about equal; also true if they cannot be compared."""
     if not isinstance(rate, float) or not isinstance(before, float):
         return True
-    return abs(rate - before) <= SAME_RATE * max(abs(rate), abs(before))
+    return abs(rate - before) <= thresholds.PUT_BACK_SAME_RATE_TOLERANCE * max(abs(rate), abs(before))

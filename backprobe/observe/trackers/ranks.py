@@ -16,8 +16,8 @@ from .collective_wait import CollectiveWaitWatcher, in_use, is_collective_error,
 if TYPE_CHECKING:
     import torch
 
-#: Number of optimizer steps whose callers are recorded.
-STEPS_WITH_CALLERS = 4
+#: Maximum number of optimizer steps whose callers are recorded.
+MAX_STEPS_WITH_CALLERS = 4
 
 
 class Ranks(Tracker):
@@ -46,7 +46,7 @@ class Ranks(Tracker):
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Record where the optimizer is stepped: the run may end before the thread has inspected the stack often."""
-        if self._context.waiting is not None and self._steps < STEPS_WITH_CALLERS:
+        if self._context.waiting is not None and self._steps < MAX_STEPS_WITH_CALLERS:
             self._steps += 1
             self._context.waiting.note_callers(sys._getframe(1))
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...graphs.plan import ACCUMULATE
 from ...records import Retained, Site, Step
 from ...source.assignments import assigned_in, changes_of, gives
@@ -34,12 +35,8 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _METADATA_KEY = "backprobe"
-#: Number of earlier graphs alive, apart from the last step's, after which the holder is searched. Each search
-#: multiplies this number by four.
-MIN_LIVE_GRAPHS = 3
+#: Maximum number of nodes of a graph that are walked.
 _MAX_WALKED_NODES = 5_000
-#: Number of backward calls of one step that keep their graph after which the tracker checks whether they add up.
-CALLS_BEFORE_CHECK = 8
 #: Maximum number of nodes per step that are marked outside of modules.
 MAX_MARKED_OUTSIDE = 64
 #: Maximum number of tensors for which a name is searched, and of levels of nested containers.
@@ -79,7 +76,7 @@ class RetainedGraphs(Tracker):
         self._round = 0
         #: The number of finished steps.
         self._finished_steps = 0
-        self._live_graph_limit = MIN_LIVE_GRAPHS
+        self._live_graph_limit = thresholds.RETAINED_MIN_GRAPHS
         self._found: Retained | None = None
         #: The record was made before the first backward call, which may still use these graphs.
         self._only_forward = False
@@ -225,7 +222,7 @@ class RetainedGraphs(Tracker):
         """Start a round if no optimizer marks the end of a step. The first backward call discards earlier results."""
         if not self._had_backward:
             self._had_backward = True
-            self._found, self._only_forward, self._live_graph_limit = None, False, MIN_LIVE_GRAPHS
+            self._found, self._only_forward, self._live_graph_limit = None, False, thresholds.RETAINED_MIN_GRAPHS
             for ref in self._live_marks:  # all outermost calls so far belong to one step
                 mark = ref()
                 if mark is not None:
@@ -239,10 +236,10 @@ class RetainedGraphs(Tracker):
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
         self._graph_keeping_calls += 1
-        if self._graph_keeping_calls != CALLS_BEFORE_CHECK or self._found is not None:
+        if self._graph_keeping_calls != thresholds.RETAINED_CALLS_BEFORE_CHECK or self._found is not None:
             return
         calls = {call for start in running.starts[:1] if start is not None for _, call in _marks_below(start)}
-        if len(calls) >= CALLS_BEFORE_CHECK // 2:
+        if len(calls) >= thresholds.RETAINED_CALLS_BEFORE_CHECK // 2:
             with private.disable_function_modes():
                 self._found = self._find_holder(
                     self._graph_keeping_calls, lambda node: {call for _, call in _marks_below(node)}
@@ -281,12 +278,14 @@ class RetainedGraphs(Tracker):
         most = len(reach[0][1])
         # If a list holds tensors of one step each, tensors derived from several of them are not the cause.
         apart = [tensor for tensor, rounds in reach if len(rounds) == 1]
-        if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, MIN_LIVE_GRAPHS):
+        if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(
+            most, thresholds.RETAINED_MIN_GRAPHS
+        ):
             found = self._record_of_common_holder(apart, alive)
             if found is not None and found.site is not None:
                 return found
         del apart
-        if most >= MIN_LIVE_GRAPHS - self._only_forward:
+        if most >= thresholds.RETAINED_MIN_GRAPHS - self._only_forward:
             ends = [tensor for tensor, rounds in reach if len(rounds) == most]
             if len(ends) > MAX_NAMED_TENSORS:
                 ends = ends[: MAX_NAMED_TENSORS // 2] + ends[-MAX_NAMED_TENSORS // 2 :]
@@ -304,7 +303,7 @@ class RetainedGraphs(Tracker):
     def _record_of_common_holder(self, tensors: list[torch.Tensor], alive: int) -> Retained | None:
         """Return a record of the container, or of the function with cached results, that holds many of `tensors`."""
         found: Retained | None = None
-        for container, kept in _common_holders(tensors, MIN_LIVE_GRAPHS - self._only_forward):
+        for container, kept in _common_holders(tensors, thresholds.RETAINED_MIN_GRAPHS - self._only_forward):
             code = _caching_function(container)
             if code is not None and self._frames.is_user(code):
                 site = site_at(code.co_filename, code.co_firstlineno, code.co_name)

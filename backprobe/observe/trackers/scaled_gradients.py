@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...records import ScaledGradients
 from ...source.frames import CodeLocation
 from ...torch_internals import private
@@ -34,8 +35,6 @@ from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of steps from which on a record is made.
-MIN_STEPS = 3
 #: Maximum number of gradients of a call, of elements of each that are compared, and of results of comparisons that an
 #: accelerator holds; of optimizers.
 MAX_GRADIENTS, MAX_ELEMENTS, MAX_HELD_RESULTS, MAX_OPTIMIZERS = 4, 64, 32, 50
@@ -182,7 +181,7 @@ class ScaledGradientTracker(Tracker):
         """Yield a record of each optimizer with enough steps of this kind and none of another."""
         site = self._context.frames.site
         for one in self._steps.values():
-            if one.others or one.count < MIN_STEPS or any(fetch(one.changed)):
+            if one.others or one.count < thresholds.SCALED_GRADIENT_MIN_STEPS or any(fetch(one.changed)):
                 continue
             made = site(one.seen.spot) if one.seen is not None else None
             yield ScaledGradients(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
+from ... import thresholds
 from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Site
 from ...source.frames import CodeLocation, variables
 from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction, returned_at
@@ -27,12 +28,8 @@ from ..tracker_context import TrackerContext
 
 #: The most schedulers and optimizers that are followed, and groups, parameters and metrics of one.
 MAX_SCHEDULERS, MAX_OPTIMIZERS, MAX_GROUPS, MAX_PARAMETERS, MAX_METRICS = 64, 64, 8, 2000, 5000
-#: A rate below this share of the highest is low: three cuts to a tenth.
-LOW_SHARE = 1e-3
 #: Steps of an optimizer, counted by powers of two, in which its line is looked up.
 STEPS_WITH_LOOKUP = frozenset((1, 2, 16, 128))
-#: The least number of steps without a step of the scheduler, or of another optimizer: several batches at least.
-MIN_STEPS = 20
 #: Maximum number of frames of schedulers that are passed on the way to their caller.
 MAX_FRAMES = 12
 #: Methods in which a scheduler makes no step.
@@ -168,7 +165,7 @@ class SchedulerTracker(Tracker):
             state.history.note(index - 1, was)
         state.history.note(index, state.rate)
         state.highest = max(state.highest, state.rate)
-        if state.rate >= LOW_SHARE * state.highest:
+        if state.rate >= thresholds.SCHEDULE_LOW_RATE_SHARE * state.highest:
             state.low_since = None
         elif state.low_since is None:
             state.low_since = self._context.steps.index
@@ -341,7 +338,7 @@ class SchedulerTracker(Tracker):
         own, site = known.optimizer, self._frames.site
         made, stepped = site(known.made), site(known.stepped)
         steps = own.steps - known.at
-        never = not known.calls and made is not None and steps >= MIN_STEPS
+        never = not known.calls and made is not None and steps >= thresholds.SCHEDULE_MIN_STEPS_WITHOUT
         turned = known.period and known.calls > known.period and made is not None and stepped is not None
         return ScheduleSeen(
             *(known.name, own.name, known.calls, steps),
@@ -393,7 +390,13 @@ class SchedulerTracker(Tracker):
         for one in self._optimizers:
             steps, changes = known.others.get(id(one), (0, 0))
             is_same = any(one.refs.get(number) is ref for number, ref in own.refs.items())
-            if one is own or not is_same or one.changes != changes or one.steps - steps < MIN_STEPS or not one.rates:
+            if (
+                one is own
+                or not is_same
+                or one.changes != changes
+                or one.steps - steps < thresholds.SCHEDULE_MIN_STEPS_WITHOUT
+                or not one.rates
+            ):
                 continue
             counts = known.idle, own.steps, one.name, one.steps - steps, one.rate
             yield ScheduleOfOther(known.name, own.name, *counts, site(known.made), site(known.stepped), site(one.made))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import Site, StateNotCopied
 from ...source.frames import CodeLocation
 from ...source.state_dicts import keeps_for, other_name_of
@@ -25,8 +26,6 @@ from ..tracker_context import TrackerContext
 #: The most modules that are followed, parameters of one that are sampled, states of one that are remembered, and lines
 #: that load in vain.
 MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
-#: How often a line loads a module's own state, or values that it has already, until it is reported.
-MIN_OWN_LOADS = MIN_EQUAL_LOADS = 3
 #: Maximum number of elements of a parameter that are compared with the loaded ones.
 MAX_COMPARED_ELEMENTS = 64
 
@@ -411,13 +410,13 @@ class StateDictTracker(Tracker):
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
             yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
         for (spot, _), equal in self._equal_loads.items():
-            if equal.count >= MIN_EQUAL_LOADS and not equal.changed:
+            if equal.count >= thresholds.UNCHANGED_STATE_MIN_LOADS and not equal.changed:
                 when = equal.first, equal.count, equal.taken_at, equal.steps, False, False
                 taken = self._sites((equal.spot,))
                 yield StateNotCopied(equal.model, *when, taken, True, site(spot), computed=True)
         for (spot, _), own in self._own_loads.items():
             line = site(spot)
-            if own.count >= MIN_OWN_LOADS and line is not None:
+            if own.count >= thresholds.OWN_STATE_MIN_LOADS and line is not None:
                 numbers = own.first, own.count, own.first, own.last - own.first, False
                 yield StateNotCopied(own.model, *numbers, False, (line,), True, line, own=True)
         for (spot, _), one in self._shared_loads.items():

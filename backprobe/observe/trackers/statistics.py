@@ -3,8 +3,8 @@
 Note [Which steps are measured]: a monitor has to see values over the whole run. So this tracker has optimizer hooks of
 its own, whose cost in other steps is negligible. Each optimizer is measured at its own steps, so that two optimizers
 that take turns are both measured. The time of a measurement counts as overhead, like all work of backprobe. If
-measurements at the requested interval would take more than ``BUDGET_FRACTION`` of the overhead budget, the next one is
-delayed, except for the first ``UNDELAYED_MEASUREMENTS``.
+measurements at the requested interval would take more than ``MAX_BUDGET_SHARE`` of the overhead budget, the next one is
+delayed, except for the first ``MAX_UNDELAYED_MEASUREMENTS``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from ..statistics.parameters import Parameters, Spectra
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: The fraction of the total overhead budget that statistics may use.
-BUDGET_FRACTION = 0.5
-#: Number of first measurements that are never delayed: short runs use the overhead that every run may have.
-UNDELAYED_MEASUREMENTS = 20
+#: Maximum share of the total overhead budget that statistics may use.
+MAX_BUDGET_SHARE = 0.5
+#: Maximum number of first measurements that are never delayed: short runs use the overhead that every run may have.
+MAX_UNDELAYED_MEASUREMENTS = 20
 #: Maximum number of measurements that are made earlier than the budget allows because a value may be an alarm.
 MAX_HASTENED = 100
 #: Maximum number of values per step, and number of internal errors after which nothing is measured any more.
@@ -82,7 +82,7 @@ class MeasurementSchedule:
             self._cost = seconds if not self._cost else self._cost + 0.3 * (min(seconds, 4 * self._cost) - self._cost)
             alone = max(now - self._last[1] - seconds, 1e-9) / (step - self._last[0])
             rest = math.ceil(self._cost / (self._share * alone))
-            if rest > self._interval and self.measurement_count >= UNDELAYED_MEASUREMENTS:
+            if rest > self._interval and self.measurement_count >= MAX_UNDELAYED_MEASUREMENTS:
                 self.next = step + rest
         self._last = step, now
 
@@ -110,7 +110,7 @@ class StatisticsTracker(Tracker):
         self._context, self._own = context, context.events.own
         settings = context.settings
         self._interval = settings.layer_stats
-        self._share = None if settings.budget is None else BUDGET_FRACTION * settings.budget
+        self._share = None if settings.budget is None else MAX_BUDGET_SHARE * settings.budget
         #: Known optimizers by id.
         self._optimizers: dict[int, MeasuredOptimizer] = {}
         #: The step before the next step in which an optimizer may be measured.

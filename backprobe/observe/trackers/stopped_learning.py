@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...basics.torch_texts import UNREDUCED, UNREDUCED_INDICES
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
@@ -37,14 +38,8 @@ from ..schedule.seen_optimizers import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Minimum number of a line's calls without a parameter, absolute and as a fraction of the earlier calls.
-MIN_MISSING_CALLS, MIN_MISSING_FRACTION = 5, 0.2
-#: Number of calls that suffice if an operation was seen to cut the path.
-MIN_CALLS_AFTER_CUT = 30
-#: Ratio of call frequencies above which a module counts as frozen by one part of the script and trained by another.
-SHARED_MODULE_RATIO = 1.8
-#: Number of calls after which the reason is investigated, and maximum number of investigations per run.
-CALLS_BEFORE_INSPECTION, MAX_INSPECTIONS = 2, 3
+#: Maximum number of investigations per run.
+MAX_INSPECTIONS = 3
 #: Names of functions that evaluate, save or inspect a model, and do not train it.
 _EVALUATING_FUNCTION = re.compile(
     r"(on_|_)*((save|export|evaluate?|validat\w*|predict|generate|sample|infer|inference|plot|summar\w*|report|dump|log"
@@ -207,7 +202,7 @@ class StoppedLearningTracker(Tracker):
             line.calls_of_layout += 1
             if (
                 line.missing
-                and line.calls_of_layout == CALLS_BEFORE_INSPECTION
+                and line.calls_of_layout == thresholds.STOPPED_CALLS_BEFORE_INSPECTION
                 and self._inspection_count < MAX_INSPECTIONS
             ):
                 self._inspection_count += 1
@@ -242,11 +237,11 @@ class StoppedLearningTracker(Tracker):
             for key, missing in line.missing.items():
                 missing_calls = line.calls - missing.call + 1
                 min_missing_calls, share = (
-                    max(MIN_MISSING_CALLS, 3 * line.longest_gaps.get(key, 0)),
-                    MIN_MISSING_FRACTION * missing.call,
+                    max(thresholds.STOPPED_MIN_MISSING_CALLS, 3 * line.longest_gaps.get(key, 0)),
+                    thresholds.STOPPED_MIN_MISSING_SHARE * missing.call,
                 )
-                if missing.call <= MIN_MISSING_CALLS or missing_calls < max(
-                    min_missing_calls, min(share, MIN_CALLS_AFTER_CUT)
+                if missing.call <= thresholds.STOPPED_MIN_MISSING_CALLS or missing_calls < max(
+                    min_missing_calls, min(share, thresholds.STOPPED_MIN_CALLS_AFTER_CUT)
                 ):
                     continue
                 judged = self._stop_reason(missing, line) if missing.leaf.ref() is not None else missing.reason
@@ -254,7 +249,7 @@ class StoppedLearningTracker(Tracker):
                     continue
                 why, site, leaf, holders = judged
                 # An optimizer that holds it went on stepping: training was not simply over.
-                if not any(one.step >= missing.step + MIN_MISSING_CALLS - 1 for one in holders):
+                if not any(one.step >= missing.step + thresholds.STOPPED_MIN_MISSING_CALLS - 1 for one in holders):
                     continue
                 if why != "cut" and missing_calls < share:
                     continue
@@ -418,7 +413,9 @@ class StoppedLearningTracker(Tracker):
         This happens if the script uses it both as a model to train and as a frozen one.
         """
         calls, before = self._calls_since(missing.leaf, missing.counts)[0], missing.counts[0]
-        return before > 0 and calls * missing.recorded >= SHARED_MODULE_RATIO * before * missing_calls
+        return (
+            before > 0 and calls * missing.recorded >= thresholds.STOPPED_SHARED_MODULE_RATIO * before * missing_calls
+        )
 
     def _is_partly_thawed(self, leaf: LeafTensor, frozen: _FrozenTensor) -> bool:
         """Return whether `leaf` was frozen together with its whole model, another part of which was thawed again."""

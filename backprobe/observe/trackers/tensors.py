@@ -19,8 +19,10 @@ from ..schedule.settings import Settings
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Number of bins on each side of zero, and of decades that they cover below the largest absolute value.
-BINS_PER_SIDE, DECADES = 24, 6
+#: Maximum number of bins on each side of zero.
+MAX_BINS_PER_SIDE = 24
+#: Maximum number of decades that the bins cover below the largest absolute value.
+MAX_DECADES = 6
 #: Maximum number of rows and columns of an image.
 MAX_IMAGE_CELLS = 24
 #: Maximum number of records per run.
@@ -173,7 +175,7 @@ def bounds(top: float) -> list[float]:
     Bins are logarithmic on both sides of zero, with one bin around zero.
     """
     top = top or 1.0
-    side = [top * 10 ** (-DECADES * (1 - k / BINS_PER_SIDE)) for k in range(BINS_PER_SIDE)] + [top]
+    side = [top * 10 ** (-MAX_DECADES * (1 - k / MAX_BINS_PER_SIDE)) for k in range(MAX_BINS_PER_SIDE)] + [top]
     return [-x for x in reversed(side)] + side
 
 

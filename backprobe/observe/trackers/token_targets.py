@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ... import thresholds
 from ...ops import NORMALISES, info
 from ...records import MisalignedTargets
 from ...source.targets import shift_lines
@@ -25,14 +26,12 @@ from ..tracker_context import TrackerContext
 if TYPE_CHECKING:
     from ...torch_internals.walk import LiveGraph
 
-#: The most backward calls that are compared, and the least of one offset that count.
-MAX_CALLS, MIN_CALLS = 16, 3
-#: The most ids of one lookup that are read, and the least that are compared.
-MAX_IDS, MIN_IDS = 100_000, 20
+#: Maximum number of backward calls that are compared.
+MAX_CALLS = 16
+#: Maximum number of ids of one lookup that are read.
+MAX_IDS = 100_000
 #: Offsets that are tried: 1 is that of a language model.
 NEXT_TOKEN, OFFSETS = 1, (-1, 0, 1, 2, 3)
-#: The share of targets that must be the token at an offset, and the share that must not be the next token.
-MIN_SHARE, MAX_NEXT_SHARE = 0.99, 0.8
 #: The most nodes between scores and their loss that are searched for slices.
 MAX_NODES_AFTER_SCORES = 16
 _LOOKUP, _LOSS, _ATTENTION = "EmbeddingBackward0", "NllLoss", "ScaledDotProduct"
@@ -107,14 +106,18 @@ class TokenTargetTracker(Tracker):
         if self._next or not self._count:
             return
         offset, calls = self._count.most_common(1)[0]
-        if calls >= MIN_CALLS and calls == self._calls:
+        if calls >= thresholds.TOKEN_TARGETS_MIN_CALLS and calls == self._calls:
             lines = shift_lines(self._context.frames.users_files())
             yield MisalignedTargets(offset, self._share[offset], self._tokens[offset], calls, self._step, lines)
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor of ids is on the CPU, can be read, and is neither too small nor too large."""
-    return tensor.is_cpu and not private.is_unsafe_to_read(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
+    return (
+        tensor.is_cpu
+        and not private.is_unsafe_to_read(tensor)
+        and thresholds.TOKEN_TARGETS_MIN_IDS <= tensor.numel() <= MAX_IDS
+    )
 
 
 def token_sequences(graph: LiveGraph) -> list[torch.Tensor]:
@@ -165,13 +168,16 @@ def _agreement(
         mine = given[:, first:last]
         counts = mine != ignored
         tokens = int(counts.sum())
-        if tokens >= MIN_IDS:
+        if tokens >= thresholds.TOKEN_TARGETS_MIN_IDS:
             equal = (mine == ids[:, first + offset : last + offset]) & counts
             shares[offset] = int(equal.sum()) / tokens, tokens
     if NEXT_TOKEN not in shares:
         return None
-    if shares[NEXT_TOKEN][0] >= MIN_SHARE:
+    if shares[NEXT_TOKEN][0] >= thresholds.TOKEN_TARGETS_MIN_SHARE:
         return _Compared(NEXT_TOKEN, *shares[NEXT_TOKEN])
     best = max(shares, key=lambda offset: shares[offset][0])
-    clear = shares[best][0] >= MIN_SHARE and shares[NEXT_TOKEN][0] <= MAX_NEXT_SHARE
+    clear = (
+        shares[best][0] >= thresholds.TOKEN_TARGETS_MIN_SHARE
+        and shares[NEXT_TOKEN][0] <= thresholds.TOKEN_TARGETS_MAX_NEXT_SHARE
+    )
     return _Compared(best, *shares[best]) if clear else None

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ... import thresholds
 from ...basics.accumulation import divisors_in, is_count_of_batches
 from ...records import Site, Step, UndividedLoss
 from ...source.calls import lines_giving, names_given_to
@@ -41,15 +42,6 @@ from ..tracker_context import TrackerContext
 MAX_CALLS = 512
 #: Maximum number of lines that are remembered.
 MAX_LINES = 16
-#: Fewest steps of which all calls were examined.
-MIN_STEPS = 2
-#: The weight of the largest term that a loss function averages. Label smoothing leaves 0.9 or less of it; a quarter is
-#: left for terms that are weighted with it. Half of it could be a division by two calls.
-MIN_SHARE, MAX_SHARE = 0.75, 1.01
-#: How exactly the weights of single elements add up to one: what is left is rounding in float32.
-SHARE_WITHIN = 1e-4
-#: How exactly a factor is one divided by the number of calls.
-FACTOR_WITHIN = 0.01
 #: Maximum number of leaves whose hooks are examined.
 MAX_LEAVES = 200
 
@@ -71,8 +63,8 @@ class _Part(NamedTuple):
         if self.share is None:
             return False
         if self.share.is_mean:
-            return MIN_SHARE <= self.share.weight <= MAX_SHARE
-        return any(math.isclose(one, 1, rel_tol=SHARE_WITHIN) for one in self.share.sums)
+            return thresholds.UNDIVIDED_LOSS_MIN_WEIGHT <= self.share.weight <= thresholds.UNDIVIDED_LOSS_MAX_WEIGHT
+        return any(math.isclose(one, 1, rel_tol=thresholds.UNDIVIDED_LOSS_SUM_TOLERANCE) for one in self.share.sums)
 
     def is_divided(self, count: int) -> bool:
         """Return whether the term is a mean that is divided by `count`."""
@@ -194,7 +186,7 @@ class UndividedLossesTracker(Tracker):
     def records(self) -> Iterator[UndividedLoss]:
         """Yield a record of each line of which no step had a loss that is divided."""
         for spot, line in self._lines.items():
-            if line.steps >= MIN_STEPS and spot not in self._others:
+            if line.steps >= thresholds.UNDIVIDED_LOSS_MIN_STEPS and spot not in self._others:
                 verdict, given = line.verdict, lines_giving(self._frames, COUNT_KEYWORDS)
                 backward = self._frames.site(spot)
                 if verdict.by == "transformers" and verdict.made in (None, backward):
@@ -240,7 +232,7 @@ def _is_share_of_items(part: _Part, call: _Call) -> bool:
 
 def _is_close(value: float) -> bool:
     """Return whether a factor is one, as exactly as factors are compared."""
-    return math.isclose(value, 1, rel_tol=FACTOR_WITHIN)
+    return math.isclose(value, 1, rel_tol=thresholds.UNDIVIDED_LOSS_FACTOR_TOLERANCE)
 
 
 def _has_hooks(leaf: Any) -> bool:

@@ -26,9 +26,9 @@ from ..tracker_context import TrackerContext
 
 #: Maximum number of records.
 MAX_RECORDS = 10
-#: Number of first times that a line exposes a tensor's memory for which a fingerprint is taken in any step. Later, a
-#: fingerprint is taken at powers of two only.
-ALWAYS_FINGERPRINTED = 3
+#: Maximum number of first times that a line exposes a tensor's memory for which a fingerprint is taken in any step.
+#: Later, a fingerprint is taken at powers of two only.
+MAX_ALWAYS_FINGERPRINTED = 3
 
 
 class UntrackedWriteTracker(Tracker):
@@ -57,7 +57,7 @@ class UntrackedWriteTracker(Tracker):
         """Take a fingerprint of a tensor whose memory is exposed: code outside torch may write to it."""
         spot = self._frames.spot(frame)
         times = self._exposures[spot] = self._exposures.get(spot, 0) + 1
-        if self._context.recorder.inspecting or times <= ALWAYS_FINGERPRINTED or not times & (times - 1):
+        if self._context.recorder.inspecting or times <= MAX_ALWAYS_FINGERPRINTED or not times & (times - 1):
             self._prints.add_exposed(tensor, private.next_sequence_nr(), spot)
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:

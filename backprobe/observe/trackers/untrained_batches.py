@@ -39,12 +39,14 @@ from .buffers import NORMS, share_of_far_channels
 MAX_LAYERS, MAX_LAYERS_OF_MODEL = 6, 2
 #: Most channels of a layer that is followed.
 MAX_CHANNELS = 65536
-#: Number of batches of each kind that are kept: the latest.
+#: Maximum number of batches of each kind that are kept: the latest.
 MAX_BATCHES = 8
 #: Most optimizers whose steps are followed.
 MAX_OPTIMIZERS = 16
-#: Steps around the next expected turn of a monitor that are inspected closely, and how often.
-STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 4
+#: Maximum number of steps before the expected next turn of a monitor that are inspected closely.
+MAX_STEPS_BEFORE_EXPECTED = 2
+#: Maximum number of turns that are awaited so.
+MAX_LOOKS = 4
 #: Most looks at the running statistics in evaluation mode of one layer, after each of which the next one has to be
 #: another step.
 MAX_EVALUATIONS = 200
@@ -172,7 +174,7 @@ class UntrainedBatchTracker(Tracker):
     def _after_step(self, optimizer: object) -> None:
         """Request close inspection of the steps up to the expected turn of a monitor, if it is near."""
         step = self._context.steps.index
-        if step < self._expected_step - STEPS_BEFORE_EXPECTED:
+        if step < self._expected_step - MAX_STEPS_BEFORE_EXPECTED:
             return
         if step > self._expected_step:
             self._expected_step, self._is_inspecting = sys.maxsize, False
@@ -185,7 +187,7 @@ class UntrainedBatchTracker(Tracker):
         """Return how many steps from `step` on may take the fast path: until shortly before an expected turn."""
         if not self._looks_left or step > self._expected_step:
             return sys.maxsize
-        return max(0, self._expected_step - STEPS_BEFORE_EXPECTED - step)
+        return max(0, self._expected_step - MAX_STEPS_BEFORE_EXPECTED - step)
 
     # Calls of modules
 

@@ -6,14 +6,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ... import thresholds
 from ...records import Step, TinyUpdates
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: An update is tiny if it is less than this share of the parameter; both are 2-norms.
-MAX_RATIO = 1e-6
-#: The number of the first and of the last measured updates that show whether updates grow.
-COMPARED = 5
 #: The maximum number of parameters that are counted.
 MAX_PARAMETERS = 10_000
 
@@ -30,20 +27,19 @@ class _Sizes:
     count: int = 0
     largest: float = 0.0
     first: list[float] = field(default_factory=list)
-    last: deque[float] = field(default_factory=lambda: deque(maxlen=COMPARED))
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=thresholds.TINY_UPDATE_COMPARED_LOOKS))
 
     def add(self, ratio: float, step: int) -> None:
         """Add a tiny update in `step`; `ratio`: its norm divided by that of the parameter."""
         self.count, self.until = self.count + 1, step
         self.largest = max(self.largest, ratio)
         self.last.append(ratio)
-        if len(self.first) < COMPARED:
+        if len(self.first) < thresholds.TINY_UPDATE_COMPARED_LOOKS:
             self.first.append(ratio)
 
 
 class UpdateSizeTracker(Tracker):
-    """Tracker of parameters that have gradients and are changed by less than ``MAX_RATIO`` of their norm in each step,
-    or in each step from one on.
+    """Tracker of parameters that have gradients and whose updates are tiny in each step, or in each step from one on.
 
     Norms that stay on an accelerator when the step ends are not counted.
     """
@@ -60,7 +56,7 @@ class UpdateSizeTracker(Tracker):
             if not p.weight or not p.grad or p.update is None:
                 continue
             ratio = p.update / p.weight
-            if ratio < MAX_RATIO:
+            if ratio < thresholds.TINY_UPDATE_MAX_RATIO:
                 sizes = tiny.get(p.name)
                 if sizes is None and len(tiny) < MAX_PARAMETERS:
                     sizes = tiny[p.name] = _Sizes(step.index if p.name in moved else 0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ... import thresholds
 from ...records import ClimbingUpdates, GradientUse
 from ...source.frames import CodeLocation
 from ...source.rebinding import rebound_updates
@@ -26,19 +27,8 @@ from ..forward.leaves import LeafTensor
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Updates in a row with gradients that earlier updates have used, from which on a record is made.
-MIN_REUSING_UPDATES = 3
-#: Updates that climb, from the first on and without any other, from which on a record is made; and the least number of
-#: parameters: a single tensor that climbs may be an input that is attacked, or an image.
-MIN_CLIMBING_UPDATES, MIN_CLIMBING_PARAMETERS = 8, 2
-#: Backward calls without any update from which on a line that may be meant as one is searched for.
-MIN_QUIET_CALLS = 8
 #: Most checked updates and calls; most leaves and elements of one that are compared; most lines that read gradients.
 MAX_UPDATES, MAX_CALLS, MAX_LEAVES, MAX_ELEMENTS, MAX_READS = 24, 200, 8, 1024, 20
-#: An update is a multiple of the gradient if the rest has at most this share of its norm: weight decay is left.
-MAX_REST = 0.1
-#: With fewer elements, any update is nearly a multiple of the gradient: the factors must be alike too, up to a share.
-MIN_ELEMENTS, MAX_RATE_DIFFERENCE = 8, 0.01
 #: Nodes of losses that measure an error; and of those that do so if they take the mean or sum of ``ERRORS``.
 LOSSES = frozenset(
     f"{name}Backward0"
@@ -198,7 +188,7 @@ class HandUpdateTracker(Tracker):
         self._updates += 1
         down = update is not None and all(rate < 0 for rate in update.rates)
         self._reusing = self._reusing + 1 if down and self._is_used else 0
-        if self._reusing >= MIN_REUSING_UPDATES:
+        if self._reusing >= thresholds.HAND_UPDATE_MIN_REUSING:
             self._is_over = True
         self._is_used = down and is_kept
         if update is not None and update.whole and all(rate > 0 for rate in update.rates):
@@ -232,8 +222,10 @@ class HandUpdateTracker(Tracker):
         if not moved or not is_multiple or not rates:
             return None, bool(moved)
         before_rate, self._rate = self._rate, rates[-1]
-        alike = all(abs(rate - before_rate) <= MAX_RATE_DIFFERENCE * abs(before_rate) for rate in rates)
-        is_known = elements >= MIN_ELEMENTS or alike or self._updates == 0
+        alike = all(
+            abs(rate - before_rate) <= thresholds.HAND_UPDATE_MAX_RATE_DIFFERENCE * abs(before_rate) for rate in rates
+        )
+        is_known = elements >= thresholds.HAND_UPDATE_MIN_ELEMENTS or alike or self._updates == 0
         return (_Update(rates, elements, whole) if is_known else None), True
 
     # Lines, in recorded steps
@@ -277,16 +269,16 @@ class HandUpdateTracker(Tracker):
         if self._has_optimizer or not self._context.steps.no_optimizer_seen:
             return ()
         site = self._context.frames.site
-        if self._reusing >= MIN_REUSING_UPDATES:
+        if self._reusing >= thresholds.HAND_UPDATE_MIN_REUSING:
             return (GradientUse("", "by-hand", 0, site(self._updating_line), site(self._backward)),)
-        if self._quiet >= MIN_QUIET_CALLS and not self._updates:
+        if self._quiet >= thresholds.HAND_UPDATE_MIN_QUIET_CALLS and not self._updates:
             ran = {(line.file, line.line) for line in map(site, self._gradient_reads) if line is not None}
             lines = [line for line in rebound_updates(self._context.frames) if (line.file, line.line) in ran]
             return tuple(GradientUse("", "rebound", 0, line, site(self._backward)) for line in lines)
-        if self._climbing < MIN_CLIMBING_UPDATES or self._others or not self._loss:
+        if self._climbing < thresholds.HAND_UPDATE_MIN_CLIMBING or self._others or not self._loss:
             return ()
         names = tuple(map(self._context.names.leaves.name, self._sampled_leaves))
-        if len(names) < MIN_CLIMBING_PARAMETERS:
+        if len(names) < thresholds.HAND_UPDATE_MIN_PARAMETERS:
             return ()
         counts = self._climbing, self._rate
         return (ClimbingUpdates(names, self._loss, *counts, site(self._updating_line), site(self._backward)),)
@@ -320,7 +312,7 @@ def _gradient_factor(change: torch.Tensor, gradient: torch.Tensor | None, roundi
         return None
     factor = float(change.dot(gradient)) / square
     rest, size = float((change - factor * gradient).norm()), float(change.norm())
-    return factor if rest <= MAX_REST * size + 4 * rounding < size else None
+    return factor if rest <= thresholds.HAND_UPDATE_MAX_REST * size + 4 * rounding < size else None
 
 
 def _has_unchanged_gradient(one: _Leaf) -> bool:

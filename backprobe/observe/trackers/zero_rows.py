@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from ... import thresholds
 from ...records import UnlearnedRows
 from ...source.frames import CodeLocation
 from ...torch_internals import private
@@ -20,13 +21,12 @@ from ..schedule.observed_steps import OBSERVATION_INTERVAL, is_observed_step
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: The least successive looks at which the gradient of a row must have been zero, while others were not.
-MIN_LOOKS = 20
-#: The least rows of a weight, and the most weights, elements of one, and rows that are listed.
-MIN_ROWS, MAX_WEIGHTS, MAX_ELEMENTS, MAX_LISTED = 2, 500, 1 << 24, 100
-#: A window of looks has this share of the steps before it, and at least so many: a weight all of whose rows had a
-#: gradient in a window is not read in it any more.
-WINDOW_SHARE, MIN_WINDOW = 0.25, 16
+#: Maximum number of weights that are followed.
+MAX_WEIGHTS = 500
+#: Maximum number of elements of a weight that are read.
+MAX_ELEMENTS = 1 << 24
+#: Maximum number of rows that are listed.
+MAX_LISTED = 100
 #: The layers whose weight has a row for each output.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -75,7 +75,7 @@ class ZeroRowTracker(Tracker):
             return
         with private.measuring():
             if step >= self._window:
-                self._window = step + max(MIN_WINDOW, int(WINDOW_SHARE * step))
+                self._window = step + max(thresholds.ZERO_ROW_MIN_WINDOW, int(thresholds.ZERO_ROW_WINDOW_SHARE * step))
                 for one in self._weights.values():
                     one.alive = torch.zeros(len(one.zeros), dtype=torch.bool)
             for _, leaf in running.graph.leaves:
@@ -130,10 +130,10 @@ class ZeroRowTracker(Tracker):
             one.alive = None
 
     def records(self) -> Iterator[UnlearnedRows]:
-        """Yield a record of each weight some of whose rows had no gradient in the last ``MIN_LOOKS`` looks or more."""
+        """Yield a record of each weight some of whose rows had no gradient in enough of the last looks."""
         with private.measuring():
             for one in self._weights.values():
-                dead = one.zeros >= MIN_LOOKS
+                dead = one.zeros >= thresholds.ZERO_ROW_MIN_LOOKS
                 if not bool(dead.any()) or bool(dead.all()):
                     continue
                 rows = tuple(map(int, dead.nonzero().flatten().tolist()))
@@ -156,4 +156,4 @@ def _is_weight(owner: nn.Module | None, leaf: torch.Tensor) -> bool:
     if not isinstance(owner, LAYERS) or id(owner.weight) != id(leaf) or not private.is_readable(leaf):
         return False
     readable = leaf.is_cpu and is_float(leaf) and leaf.dim() > 1
-    return bool(readable and len(leaf) >= MIN_ROWS and 0 < leaf.numel() <= MAX_ELEMENTS)
+    return bool(readable and len(leaf) >= thresholds.ZERO_ROW_MIN_ROWS and 0 < leaf.numel() <= MAX_ELEMENTS)

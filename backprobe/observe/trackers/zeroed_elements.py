@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ... import thresholds
 from ...records import ZeroedElements
 from ...source.definitions import zeroes
 from ...source.frames import CodeLocation
@@ -39,19 +40,10 @@ from .hook_masks import mask_of
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-#: The least steps in which frozen elements must have moved.
-MIN_LOOKS = 3
-#: How often elements that were set to zero may have a gradient at a later look, until the parameter is not examined any
-#: more: gradients that are dropped at random, or that are small, are zero elsewhere each time.
-MAX_RELEASES = 3
 #: The most parameters of an optimizer, parameters that are examined, and lines of one.
 MAX_PARAMETERS, MAX_EXAMINED, MAX_LINES = 1000, 64, 3
 #: The most elements of a parameter that are compared, at even distances, and of one whose rows are read.
 MAX_SAMPLED_ELEMENTS, MAX_ELEMENTS = 4096, 1 << 24
-#: The relative difference up to which an update counts as the decay of the weights alone.
-DECAY_WITHIN = 1e-2
-#: An update below this share of the weights is not compared: rounding changes it by more than that.
-ROUNDING = 1e-5
 
 
 @dataclass
@@ -101,7 +93,7 @@ class _ParameterState:
         """Whether the parameter is not examined any more: its weights are put back, or other elements are zero each
         time.
         """
-        return self.restored or self.releases >= MAX_RELEASES
+        return self.restored or self.releases >= thresholds.FROZEN_ELEMENT_MAX_RELEASES
 
 
 class ZeroedElementTracker(Tracker):
@@ -394,10 +386,10 @@ class ZeroedElementTracker(Tracker):
                     one.end = _sample(parameter).clone()
 
     def records(self) -> Iterator[ZeroedElements]:
-        """Yield a record of each parameter whose frozen elements moved in at least ``MIN_LOOKS`` steps."""
+        """Yield a record of each parameter whose frozen elements moved in enough steps."""
         with private.measuring():
             for one in self._states.values():
-                if one.looks >= MIN_LOOKS and not one.is_ignored and one.frozen is not None:
+                if one.looks >= thresholds.FROZEN_ELEMENT_MIN_LOOKS and not one.is_ignored and one.frozen is not None:
                     record = self._record(one, one.frozen)
                     if record is not None:
                         yield record
@@ -488,6 +480,9 @@ def _cause_of_move(
         return "momentum"
     update, expected = (after - before).double(), -rate * float(decay) * before.double()
     norm = float(expected.norm())
-    if norm > ROUNDING * float(before.double().norm()) and float((update - expected).norm()) <= DECAY_WITHIN * norm:
+    if (
+        norm > thresholds.FROZEN_ELEMENT_MIN_UPDATE * float(before.double().norm())
+        and float((update - expected).norm()) <= thresholds.FROZEN_ELEMENT_DECAY_TOLERANCE * norm
+    ):
         return "decay"
     return "" if group.get("momentum", group.get("betas")) else "decay"
