@@ -55,7 +55,7 @@ def test_the_awaited_rank_is_the_one_that_has_not_arrived() -> None:
     ]
 
 
-@pytest.mark.parametrize(("busy", "doing"), [(0.9, "computes"), (0.0, "stands still"), (None, "is")])
+@pytest.mark.parametrize(("busy", "doing"), [(0.11, "computes"), (0.09, "stands still"), (None, "is")])
 def test_the_activity_of_an_absent_rank_during_the_run(busy: float | None, doing: str) -> None:
     here = {"machine": platform.node(), "said": time.time(), "busy": busy}
     late = RankSeen(1, os.getpid(), (), ((90.0, OTHER),), over=False, collectives=(called(7),), **here)
@@ -65,6 +65,14 @@ def test_the_activity_of_an_absent_rank_during_the_run(busy: float | None, doing
         "in all_reduce of float[3] (number 8 of the default group) at train.py:10; rank 1 has not called it "
         f"(its last there is number 7, all_reduce): it {doing} at train.py:20: time.sleep(9)"
     )
+
+
+@pytest.mark.parametrize(("seconds", "answers"), [(13, True), (17, False)])
+def test_a_rank_that_reported_a_while_ago_does_not_answer(seconds: float, answers: bool) -> None:
+    there = {"machine": platform.node(), "said": time.time() - seconds, "collectives": (called(7),)}
+    silent = RankSeen(1, os.getpid(), (), ((90.0, OTHER),), over=False, **there)
+    (text,) = describe_others(held([waits(0, 8), silent], live=True))
+    assert ("it has not answered" not in text) == answers
 
 
 def test_a_missing_rank_has_raised_has_ended_or_is_silent() -> None:

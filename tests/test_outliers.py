@@ -96,3 +96,23 @@ def test_ranks_that_are_no_outliers() -> None:
     # Now one, now the other.
     turns = [[0.2 * s + (0.1 if s % 2 == n else 0.0) + 1 for s in STEPS] for n in (0, 1)]
     assert found(*(rank(n, arrivals=(("0", 1, tuple(turns[n])),)) for n in (0, 1))) == []
+
+
+NOISE = [math.exp(0.3 * (-1) ** step) for step in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("norms", "reported"),
+    [
+        ([2.0 * 4.8] * 20, False),
+        ([2.0 * 5.2] * 20, True),
+        ([2.0] * 11 + [2.0 * 19] + [2.0] * 8, False),
+        ([2.0] * 11 + [2.0 * 21] + [2.0] * 8, True),
+        ([20.0] * 7, False),
+        ([20.0] * 8, True),
+        ([2.0 * 14 * noise for noise in NOISE], False),  # it varies as much
+        ([2.0 * 15 * noise for noise in NOISE], True),
+    ],
+)
+def test_how_far_the_gradients_of_a_rank_have_to_be(norms: list[float], reported: bool) -> None:
+    assert bool(found(rank(0, [2.0] * len(norms)), rank(1, norms))) == reported

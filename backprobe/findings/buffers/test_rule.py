@@ -108,3 +108,20 @@ def test_the_layers_of_other_data_are_one_finding_at_the_worst() -> None:
         "BatchNorm1d body.4 is in training mode in forwards without gradients, and takes over the statistics of their "
         "data: 90% of the channels have running statistics far from those of the training batches"
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "reported"),
+    [
+        (replace(FROZEN, shift=0.24), False),
+        (replace(FROZEN, shift=0.26), True),
+        (replace(PART, moved=0.49), False),
+        (replace(PART, moved=0.51), True),
+        (replace(STALE, apart=0.24), False),
+        (replace(STALE, apart=0.26), True),
+        (replace(OTHER, turns=2, apart=0.26, shifted=0.26), True),
+        (replace(OTHER, apart=0.24), False),
+    ],
+)
+def test_how_far_statistics_have_to_be(seen: object, reported: bool) -> None:
+    assert bool(kinds(traced(STEP, seen=[seen]))) == reported

@@ -139,3 +139,8 @@ def test_a_half_of_two() -> None:
     assert not step_of(library, half, run("MeanBackward0", 3), leaf("weight"), calls=2).findings
     named = scalar("DivBackward0", 2, None, by=0.5, text="loss = square.mean() / ACCUM")
     assert only(step_of(library, named, run("MeanBackward0", 3), leaf("weight"), calls=2)).evidence["count"] == 2
+
+
+@pytest.mark.parametrize(("factor", "reported"), [(0.25 * 1.009, True), (0.25 * 1.011, False)])
+def test_how_exactly_a_factor_has_to_be_the_number_of_batches(factor: float, reported: bool) -> None:
+    assert bool(step_of(*twice(by=factor)).findings) == reported

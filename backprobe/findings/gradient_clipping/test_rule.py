@@ -79,3 +79,18 @@ def test_a_run_that_blows_up_makes_it_an_error(norm: float, severity: str) -> No
     bad = replace(step.record, index=1, loss=math.nan)
     trace = Trace([step, TracedStep(bad, [])], trace.facts)
     assert only(trace).severity == severity
+
+
+@pytest.mark.parametrize(
+    ("norm", "calm", "severity"), [(9.0, 0, "warning"), (11.0, 0, "error"), (11.0, 7, "error"), (11.0, 8, "warning")]
+)
+def test_how_large_a_gradient_has_to_be_and_how_long_before(norm: float, calm: int, severity: str) -> None:
+    """The bound is 1; after a step with a large gradient, some are calm, and the next one is not finite."""
+    calls = [
+        call(run("SumBackward0", 1, op="sum"), leaf("a.weight", norm if i == 0 else 0.5), index=i, step=i)
+        for i in range(1 + calm)
+    ]
+    trace = traced(*calls, seen=[EMPTY])
+    bad = replace(trace.steps[0].record, index=1 + calm, loss=math.nan, backwards=())
+    trace = Trace([*trace.steps, TracedStep(bad, [])], trace.facts)
+    assert only(trace).severity == severity

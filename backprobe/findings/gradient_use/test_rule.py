@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from handmade import at, kinds, only, parameter, traced
 from learning import STEP, sites_of_only
@@ -84,3 +86,17 @@ def test_an_optimizer_whose_parameters_never_have_a_gradient() -> None:
     # A rule for lost gradients says more of the parameters of a model that the script calls.
     called = traced(STEP, seen=[optimizer(), one], parameters=[parameter("model.weight")])
     assert "gradient-not-used" not in kinds(called)
+
+
+@pytest.mark.parametrize(("periods", "reported"), [(7, False), (8, True)])
+def test_how_often_an_optimizer_has_to_step_without_gradients(periods: int, reported: bool) -> None:
+    idle = row(SKIPPED, names=("copy.weight",), periods=periods, moved=0)
+    trace = traced(STEP, seen=[replace(optimizer(), periods=periods), idle])
+    assert bool(kinds(trace)) == reported
+
+
+@pytest.mark.parametrize(("lost", "others", "reported"), [(2, 0, False), (3, 0, True), (5, 5, True), (5, 6, False)])
+def test_how_many_periods_are_a_habit(lost: int, others: int, reported: bool) -> None:
+    rows = [row(gave(32), CLEARED, gave(32), USED, periods=lost)]
+    rows += [row(CLEARED, gave(32), USED, periods=others)] if others else []
+    assert bool(kinds(ledger(*rows))) == reported

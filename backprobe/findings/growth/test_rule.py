@@ -205,3 +205,98 @@ def test_a_gradient_that_explodes_and_stays_so() -> None:
     found = only(traced(*calls, parameters=parameters))
     assert (found.kind, found.step, roles(found)[0]) == ("exploding-gradient", 8, ("cause", 11))
     assert not kinds(traced(*(steady(step, 1e9) for step in range(40)), parameters=parameters))
+
+
+# Bounds
+
+
+def with_ratio(count: int, ratio: float, name: str = "") -> list[str]:
+    """The kinds found for so many layers, or uses of one weight, between whose gradients there is this ratio."""
+    norms = [ratio ** (i / (count - 1)) for i in range(count)]
+    names = [name] * count if name else None
+    parameters = reached(name) if name else stack(count, 1.0)[1]
+    return kinds(traced(deep(norms, names), parameters=parameters))
+
+
+@pytest.mark.parametrize(
+    ("count", "ratio", "kind"),
+    [
+        (8, 0.9e-5, "vanishing-gradient"),
+        (8, 1.1e-5, ""),
+        (18, 0.49**17, "vanishing-gradient"),
+        (19, 0.51**18, ""),  # each layer shrinks it by less
+        (5, 1e-6, "vanishing-gradient"),
+        (8, 1.1e4, "exploding-gradient"),
+        (8, 0.9e4, ""),
+        (24, 1.51**23, "exploding-gradient"),
+        (25, 1.49**24, ""),
+        (31, 1.1e5, "exploding-gradient"),  # each layer enlarges it by less, and there are many
+        (31, 0.9e5, ""),
+    ],
+)
+def test_how_far_a_gradient_has_to_grow_or_shrink(count: int, ratio: float, kind: str) -> None:
+    assert with_ratio(count, ratio) == ([kind] if kind else [])
+
+
+@pytest.mark.parametrize(("ratio", "kind"), [(0.9e-8, "vanishing-gradient"), (1.1e-8, "")])
+def test_how_far_a_gradient_has_to_shrink_over_time(ratio: float, kind: str) -> None:
+    assert with_ratio(12, ratio, "cell.weight") == ([kind] if kind else [])
+
+
+@pytest.mark.parametrize(("usual", "earlier", "reported"), [(38, 6, True), (42, 6, False), (38, 5, False)])
+def test_how_far_the_gradient_of_a_call_has_to_outgrow_earlier_ones(usual: float, earlier: int, reported: bool) -> None:
+    short = [horizon(step, 10, usual ** (1 / 9)) for step in range(earlier)]
+    after = [horizon(earlier + step, 10, usual ** (1 / 9)) for step in range(1, 6)]
+    trace = traced(*short, horizon(earlier, 200, 4e4 ** (1 / 199)), *after, parameters=reached("controller.weight"))
+    assert bool(kinds(trace)) == reported
+
+
+def test_how_many_calls_at_the_end_have_to_show_a_trend() -> None:
+    parameters = stack(8, 1.0)[1]
+    calm = [dataclasses.replace(deep([1.0] * 8), index=i, step=i) for i in range(10)]
+    last = [dataclasses.replace(stack(8, 0.1)[0], index=i, step=i) for i in range(10, 13)]
+    assert kinds(traced(*calm, *last, parameters=parameters)) == ["vanishing-gradient"]
+    assert kinds(traced(*calm, *last[:2], parameters=parameters)) == []
+
+
+@pytest.mark.parametrize(("uses", "reported"), [(20, False), (21, True)])
+def test_irregular_growth_over_time_is_averaged(uses: int, reported: bool) -> None:
+    assert bool(kinds(traced(horizon(0, uses, 1.9), parameters=reached("controller.weight")))) == reported
+
+
+def twice(factor: float) -> BackwardCall:
+    """Two operations that multiply the gradient of one parameter, the second one by 25."""
+    return call(
+        run("AddBackward0", 1, 4, 5, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, gave=(factor,)),
+        run("MulBackward0", 3, op="mul", line=10, came=(factor,), gave=(25 * factor,)),
+        leaf("table.weight", came=25 * factor),
+        leaf("proj.weight"),
+        leaf("proj.bias"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "reported"), [(spiked(0.9e6), False), (spiked(1.1e6), True), (twice(0.9e5), False), (twice(1.1e5), True)]
+)
+def test_how_far_one_operation_has_to_multiply_a_gradient(seen: BackwardCall, reported: bool) -> None:
+    parameters = reached("table.weight", "proj.weight", "proj.bias")
+    assert bool(kinds(traced(seen, parameters=parameters))) == reported
+
+
+@pytest.mark.parametrize(
+    ("calls", "factor", "reported"), [(8, 0.9e5, False), (8, 1.1e5, True), (4, 1e9, False), (5, 1e9, True)]
+)
+def test_how_far_a_call_has_to_be_from_others(calls: int, factor: float, reported: bool) -> None:
+    trace = traced(
+        *(steady(i, 3.0) for i in range(calls)), steady(calls, 3 * factor), parameters=reached("table.weight")
+    )
+    assert bool(kinds(trace)) == reported
+
+
+@pytest.mark.parametrize(("inside", "module"), [(8, ""), (9, "body")])
+def test_how_many_layers_have_to_be_in_the_named_module(inside: int, module: str) -> None:
+    """Of the ten layers whose gradient is less than a thousandth of the last one's."""
+    names = [f"body.{i}.weight" if i < 4 + inside else f"stem{i}.weight" for i in range(14)]
+    trace = traced(deep([0.1**i for i in range(14)], names), parameters=[parameter(name) for name in names])
+    assert only(trace).module == module

@@ -116,3 +116,27 @@ def test_values_that_overflow_follow_from_a_raised_rate() -> None:
 )
 def test_other_rates_and_losses_are_silent(seen: list[object]) -> None:
     assert kinds(traced(STEP, seen=seen)) == []
+
+
+SLOW_GROWTH = replace(GROWTH, medians=(2.0, 3.0, 50.0, 500.0, 5e3))
+
+
+@pytest.mark.parametrize(
+    ("seen", "reported"),
+    [
+        ([replace(GROWTH, until=99), RAISED_RATE], False),
+        ([replace(GROWTH, until=100), RAISED_RATE], True),
+        ([replace(SLOW_GROWTH, last=1.05e4), RAISED_RATE], False),
+        ([replace(SLOW_GROWTH, last=1.15e4), RAISED_RATE], True),
+        ([GROWTH, replace(RAISED_RATE, base=0.052 / 1.19)], False),
+        ([GROWTH, replace(RAISED_RATE, base=0.052 / 1.21)], True),
+    ],
+)
+def test_how_far_a_rate_and_a_loss_have_to_grow(seen: list[object], reported: bool) -> None:
+    assert bool(kinds(traced(STEP, seen=seen))) == reported
+
+
+@pytest.mark.parametrize(("calls", "role"), [(189, "cause"), (191, "stepped")])
+def test_nearly_two_calls_for_each_step_are_too_many(calls: int, role: str) -> None:
+    made = ("LambdaLR", "AdamW", calls, 100, 4e-3, 0.0, 4e-3, 26, 0, None, True, True, at(20), at(30), at(19))
+    assert only(traced(STEP, seen=[ZERO_RATE, ScheduleSeen(*made)])).sites[0].role == role

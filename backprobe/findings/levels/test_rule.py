@@ -258,3 +258,197 @@ def test_a_monitor_waits_while_something_may_become_an_alarm() -> None:
         monitor.add(Measured(10 * at, ("attention_logit|a",), (logit,)))
         waits.append(monitor.waits)
     assert waits == [False] * 7 + [True, True, False, False, False]
+
+
+# Bounds: of each, a value just beyond it and one just within.
+
+SIZES = {f"weight_rms|{name}.weight": [1.0] * 8 for name in "abcd"}
+STILL = [0.1] * 8
+ENDS = {"activation_rms|b": [1.0] * 8, "activation_rms|a": [1.0] * 8}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "within", "beyond", "kind"),
+    [
+        ("update_ratio", [0.01] * 4 + [0.099] * 5, [0.01] * 4 + [0.101] * 5, "update-too-large"),
+        ("update_ratio", [0.01] * 4 + [0.2] * 4, [0.01] * 4 + [0.2] * 5, "update-too-large"),
+        ("attention_logit", [5.0] * 8 + [39.0] * 3, [5.0] * 8 + [41.0] * 3, "divergence-ahead"),
+        ("attention_logit", [20.0] * 8 + [79.0] * 3, [20.0] * 8 + [81.0] * 3, "divergence-ahead"),
+        ("attention_logit", [5.0] * 8 + [41.0] * 2, [5.0] * 8 + [41.0] * 3, "divergence-ahead"),
+        ("attention_logit", [5.0] * 4 + [41.0] * 3, [5.0] * 5 + [41.0] * 3, "divergence-ahead"),  # early looks
+        ("attention_logit", [2.0] + [39.0] * 3, [2.0] + [41.0] * 3, "divergence-ahead"),
+        ("attention_logit", [5.0] + [49.0] * 3, [5.0] + [51.0] * 3, "divergence-ahead"),
+        ("attention_logit", [2.0] + [41.0] * 2, [2.0] + [41.0] * 3, "divergence-ahead"),
+        ("activation_rms", [2.0] * 8 + [29.0] * 3, [2.0] * 8 + [31.0] * 3, "divergence-ahead"),
+        ("activation_rms", [5.0] * 8 + [39.0] * 3, [5.0] * 8 + [41.0] * 3, "divergence-ahead"),
+        ("activation_rms", [2.0] * 8 + [31.0] * 2, [2.0] * 8 + [31.0] * 3, "divergence-ahead"),
+        ("activation_rms", [0.2] + [7.9] * 3, [0.2] + [8.1] * 3, "divergence-ahead"),
+        ("activation_rms", [1.0] + [24.5] * 3, [1.0] + [25.5] * 3, "divergence-ahead"),
+        ("activation_rms", [0.2] + [8.1] * 2, [0.2] + [8.1] * 3, "divergence-ahead"),
+        ("activation_rms", [0.3] * 19 + [9.0] * 3, [0.3] * 18 + [9.0] * 3, "divergence-ahead"),  # up to step 200
+        ("weight_gain", [1.1] * 8 + [7.9] * 3, [1.1] * 8 + [8.1] * 3, "divergence-ahead"),
+        ("weight_gain", [2.0] * 8 + [9.9] * 3, [2.0] * 8 + [10.1] * 3, "divergence-ahead"),
+        ("weight_gain", [1.1] * 8 + [8.1] * 2, [1.1] * 8 + [8.1] * 3, "divergence-ahead"),
+        ("headroom", [1e4] * 4 + [101.0] * 3, [1e4] * 4 + [99.0] * 3, "divergence-ahead"),
+        ("headroom", [1e4] * 4 + [99.0] * 2, [1e4] * 4 + [99.0] * 3, "divergence-ahead"),
+        ("dead", [0.2] + [0.895] * 5, [0.2] + [0.905] * 5, "dead-units"),
+        ("dead", [0.2] + [0.95] * 4, [0.2] + [0.95] * 5, "dead-units"),
+        ("saturated", [0.2] + [0.795] * 5, [0.2] + [0.805] * 5, "saturated-units"),
+        ("saturated", [0.2] + [0.95] * 4, [0.2] + [0.95] * 5, "saturated-units"),
+    ],
+)
+def test_the_bound_of_a_quantity(quantity: str, within: list[float], beyond: list[float], kind: str) -> None:
+    for values, found in ((within, []), (beyond, [kind])):
+        inner = {f"activation_rms|{name}": [1.0] * len(values) for name in ("a.weight", "b")}
+        assert of(quantity, values, **(inner if quantity == "saturated" else {})) == found
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond", "other"),
+    [
+        ([0.0099] * 8, [0.0101] * 8, [0.0005] * 8),
+        ([0.049] * 8, [0.051] * 8, [0.005] * 8),
+    ],
+)
+def test_the_bounds_of_an_update_beside_others(within: list[float], beyond: list[float], other: list[float]) -> None:
+    assert beside("update_ratio", within, other, other, other, **SIZES) == []
+    assert beside("update_ratio", beyond, other, other, other, **SIZES) == ["update-too-large"]
+
+
+@pytest.mark.parametrize(("size", "found"), [(0.09, []), (0.11, ["update-too-large"])])
+def test_a_matrix_that_is_small_beside_others_started_at_zero(size: float, found: list[str]) -> None:
+    slow, sizes = [0.001] * 8, SIZES | {"weight_rms|a.weight": [size] * 8}
+    assert beside("update_ratio", [0.5] * 8, slow, slow, slow, **sizes) == found
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond", "other", "more"),
+    [
+        ([0.07] * 5 + [0.29] * 3, [0.07] * 5 + [0.31] * 3, STILL, {}),
+        ([0.1] * 5 + [0.39] * 3, [0.1] * 5 + [0.41] * 3, STILL, {}),
+        ([0.1] * 5 + [0.44] * 3, [0.1] * 5 + [0.46] * 3, [0.1] + [0.15] * 7, {}),
+        ([0.1] * 6 + [0.41] * 2, [0.1] * 5 + [0.41] * 3, STILL, {}),
+        ([0.1] * 5 + [0.59] * 3, [0.1] * 5 + [0.61] * 3, STILL, ENDS),  # the layer of the output
+    ],
+)
+def test_the_bounds_of_a_matrix_that_grows(
+    within: list[float], beyond: list[float], other: list[float], more: dict[str, list[float]]
+) -> None:
+    assert beside("weight_rms", within, other, other, **more) == []
+    assert beside("weight_rms", beyond, other, other, **more) == ["divergence-ahead"]
+
+
+@pytest.mark.parametrize(("within", "beyond", "other"), [(7.9, 8.1, 1.2), (9.9, 10.1, 2.0)])
+def test_the_bounds_of_a_first_gain(within: float, beyond: float, other: float) -> None:
+    assert beside("weight_gain", [within] * 4, [other] * 4, [other] * 4) == []
+    assert beside("weight_gain", [beyond] * 4, [other] * 4, [other] * 4) == ["divergence-ahead"]
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ([1.0] * 8 + [7.9] * 3, [1.0] * 8 + [8.1] * 3),
+        ([0.1] * 8 + [0.99] * 3, [0.1] * 8 + [1.01] * 3),
+        ([1.0] * 9 + [8.1] * 2, [1.0] * 8 + [8.1] * 3),
+    ],
+)
+def test_the_bounds_of_the_input(within: list[float], beyond: list[float]) -> None:
+    still = {"weight_rms|a.weight": [1.0] * 11, "activation_rms|b": [1.0] * 11, "activation_rms|c": [1.0] * 11}
+    for values, found in ((within, []), (beyond, ["divergence-ahead"])):
+        curves = {"activation_rms|a": values, "weight_gain|a.weight": [1.0] * 11} | still
+        assert kinds(looked(curves, run())) == found
+
+
+@pytest.mark.parametrize(("value", "found"), [(4.9, []), (5.1, ["divergence-ahead"])])
+def test_the_bound_of_gradients_over_their_second_moment(value: float, found: list[str]) -> None:
+    curve = [1.0] * 6 + [value] * 2
+    assert of("adam_ratio", curve, **{"adam_ratio|b.weight": curve}) == found
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ([4.0] + [2.0] * 7 + [9.0], [4.0] + [2.0] * 8 + [9.0]),
+        ([4.0] + [1.6, 2.4] * 6 + [5.5], [4.0] + [1.6, 2.4] * 6 + [5.6]),
+        ([4.0] + [2.0] * 12 + [2.95], [4.0] + [2.0] * 12 + [3.05]),
+        ([40.0] + [2.0] * 12 + [5.9], [40.0] + [2.0] * 12 + [6.1]),
+        # The latest twelve losses count: eleven would vary less, and thirteen more.
+        ([4.0, 9.0] + [2.0] * 6 + [3.0] * 6 + [6.5], [4.0, 9.0] + [2.0] * 6 + [3.0] * 6 + [7.5]),
+    ],
+)
+def test_the_bounds_of_a_jump(within: list[float], beyond: list[float]) -> None:
+    assert kinds(looked({"loss_median|loss": within}, run())) == []
+    assert kinds(looked({"loss_median|loss": beyond}, run())) == ["loss-spike"]
+
+
+@pytest.mark.parametrize(("factor", "module"), [(2.9, ""), (3.1, "a")])
+def test_the_layer_that_jumps_with_the_loss(factor: float, module: str) -> None:
+    curves = {"loss_median|loss": [4.0] + [2.0] * 8 + [9.0], "weight_rms|a.weight": [1.0] * 9 + [factor]}
+    assert (only(looked(curves, run())).module or "") == module
+
+
+@pytest.mark.parametrize(
+    ("entropy", "loss", "found"),
+    [
+        ([2.0] + [0.051] * 5, 3.0, False),
+        ([2.0] + [0.049] * 5, 3.0, True),
+        ([2.0] + [0.049] * 4, 3.0, False),
+        ([0.6] + [0.045] * 5, 3.0, True),
+        ([0.49] + [0.045] * 5, 3.0, False),
+        ([0.51] + [0.045] * 5, 3.0, True),
+        ([2.0] + [0.02] * 5, 1.79, False),
+        ([2.0] + [0.02] * 5, 1.81, True),
+        ([0.01] * 20, 2.69, False),
+        ([0.01] * 20, 2.71, True),
+        ([0.01] * 12, 3.0, False),
+        ([0.01] * 13, 3.0, True),
+    ],
+)
+def test_the_bounds_of_attention(entropy: list[float], loss: float, found: bool) -> None:
+    losses = {"loss_median|loss": [3.0] + [loss] * (len(entropy) - 1)}
+    assert of("attention_entropy", entropy, **losses) == (["attention-collapse"] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("rank", "losses", "found"),
+    [
+        ([8.0] * 10 + [1.31] * 2, [3.0] * 12, False),
+        ([8.0] * 10 + [1.29] * 2, [3.0] * 12, True),
+        ([8.0] * 11 + [1.06], [], False),
+        ([8.0] * 11 + [1.04], [], True),
+        ([4.0] * 11 + [1.02], [], False),
+        ([4.1] * 11 + [1.02], [], True),
+    ],
+)
+def test_the_bounds_of_a_rank(rank: list[float], losses: list[float], found: bool) -> None:
+    curves = {"weight_rms|a.weight": [1.0] * 12} | ({"loss_median|loss": losses} if losses else {})
+    assert kinds(looked(curves, run(), rank=rank)) == (["rank-collapse"] if found else [])
+
+
+def test_the_bounds_of_updates_that_are_too_small() -> None:
+    gradient = {"grad_norm|a.weight": [1.0] * 20}
+    assert of("update_ratio", [1.1e-5] * 20, **gradient, **HIGH) == []
+    assert of("update_ratio", [0.9e-5] * 20, **gradient, **HIGH) == ["update-too-small"]
+    short = {name: values[:16] for name, values in (gradient | HIGH).items()}
+    assert of("update_ratio", [1e-7] * 16, **short) == []  # five early looks, and eleven after them
+    longer = {name: values[:17] for name, values in (gradient | HIGH).items()}
+    assert of("update_ratio", [1e-7] * 17, **longer) == ["update-too-small"]
+    for other, found in (([8.8e-4] * 20, []), ([9.2e-4] * 20, ["update-too-small"])):
+        assert beside("update_ratio", [9e-6] * 20, other, other, **gradient) == found
+
+
+@pytest.mark.parametrize(
+    ("share", "moved", "found"),
+    [(0.945, 0.0, False), (0.955, 0.0, True), (0.99, 1.1e-5, False), (0.99, 0.9e-5, True)],
+)
+def test_the_bounds_of_updates_that_are_rounded_away(share: float, moved: float, found: bool) -> None:
+    more = {"grad_norm|a.weight": [1.0] * 20, "weight_norm|a.weight": [5.0 * (1 + moved) ** i for i in range(20)]}
+    assert of("unchanged", [share] * 20, **more) == (["update-too-small"] if found else [])
+
+
+@pytest.mark.parametrize(("first", "raised"), [(9, False), (10, True)])
+def test_measurements_before_step_ten_do_not_count(first: int, raised: bool) -> None:
+    monitor = Monitor()
+    names = ("update_ratio|a.weight", "stable_rank|a.weight")
+    alarms = [alarm for step in range(first, first + 5) for alarm in monitor.add(Measured(step, names, (0.2, 8.0)))]
+    assert bool(alarms) == raised

@@ -220,3 +220,18 @@ def test_the_fall_is_named() -> None:
     found = only(FIRES["minimised-likelihood"][0])
     assert found.title.endswith("from -2 to -2.5")
     assert found.evidence == {"op": "cross_entropy", "first": -2.0, "last": -2.5, "calls": 6}
+
+
+@pytest.mark.parametrize(
+    ("values", "reported"),
+    [
+        ((-2.0, -2.1, -2.2, -2.3, -2.4), False),
+        ((-2.0, -2.1, -2.2, -2.3, -2.4, -2.5), True),
+        # Three of ten values at each end are compared: not one, and not six.
+        ((-2.5, -2.0, -2.0, -20.0, -3.0, -3.0, -3.0, -3.0, -3.0, -2.4), True),
+        ((-1.0, -1.1, -1.2, -1.3, -1.4, -1.5), False),  # of eight classes
+        ((-1.1, -1.1, -1.2, -1.3, -1.4, -1.5), True),
+    ],
+)
+def test_how_a_likelihood_has_to_fall(values: tuple[float, ...], reported: bool) -> None:
+    assert bool(kinds(traced(*falling(*PICKED, values=values), parameters=TRAINED))) == reported

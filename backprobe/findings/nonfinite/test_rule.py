@@ -248,3 +248,19 @@ def test_a_result_that_is_too_large_after_a_growth_of_the_loss() -> None:
     assert (found.evidence["loss_grew_since"], found.evidence["loss_last"]) == (12, 1.5e36)
     assert "loss_grew_since" not in only(traced(bad_forward(228), seen=[grown])).evidence
     assert "loss_grew_since" not in only(traced(overflow, seen=[dataclasses.replace(grown, until=300)])).evidence
+
+
+@pytest.mark.parametrize(("numel", "line"), [(19, 12), (21, 5)])
+def test_few_values_that_an_exponential_hides_are_no_mask(numel: int, line: int) -> None:
+    """The logarithm is the cause if one Inf of 19 values may be a mask; one of 21 is an accident."""
+    born = BadOp(0, 0, "log", at(5), "", 1, BadValues(0, 1, numel, (numel,)), ())
+    entered = BadOp(98, 98, "sub", at(11), "", 1, INF, (TensorStat("target", (numel,), "float32", INF),), born)
+    log = BadOp(100, 100, "log", at(12), "head", 1, NAN, (TensorStat("p", (numel,), "float32", zeros=1, made=True),))
+    nodes = (
+        run("LogBackward0", 1, op="log", line=12),
+        run("ExpBackward0", 2, op="exp", line=11),
+        run("SubBackward0", 3, op="sub", line=11),
+        leaf("weight"),
+    )
+    found = only(traced(call(*nodes, roots=bad_root(), bad_ops=(entered, log))))
+    assert found.sites[0].site == at(line)

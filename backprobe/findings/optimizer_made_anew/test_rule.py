@@ -41,3 +41,8 @@ def test_the_title_has_numbers_of_optimizers_and_steps() -> None:
 def test_more_steps_are_no_warning_and_an_inferred_line_is_likely() -> None:
     assert only(traced(STEP, seen=[replace(NEW_OPTIMIZERS, most=10)])).severity == "info"
     assert only(traced(STEP, seen=[replace(NEW_OPTIMIZERS, inferred=True)])).confidence == "likely"
+
+
+@pytest.mark.parametrize(("most", "severity"), [(3, "warning"), (4, "info")])
+def test_how_many_steps_are_a_warning(most: int, severity: str) -> None:
+    assert only(traced(STEP, seen=[replace(NEW_OPTIMIZERS, most=most)])).severity == severity

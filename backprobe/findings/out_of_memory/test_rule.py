@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from failing import failed
-from handmade import traced
+from handmade import only, roles, traced
 from learning import sites_of_only
 
 from backprobe.records import (
@@ -26,3 +26,10 @@ FIRES = {
 def test_one_run_one_finding(kind: str) -> None:
     trace, sites = FIRES[kind]
     assert sites_of_only(kind, trace) == sites
+
+
+@pytest.mark.parametrize(("wanted", "first"), [(15_000, "saved"), (17_000, "allocated")])
+def test_a_request_that_is_far_larger_than_what_the_graph_holds_comes_first(wanted: int, first: str) -> None:
+    """The graph holds 4,000 bytes."""
+    held = FailedAllocation(wanted, ((0, 3000), (1, 1000)), 500, 400)
+    assert roles(only(traced(failed(OOM, allocation=held))))[0][0] == first

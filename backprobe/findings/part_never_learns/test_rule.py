@@ -114,3 +114,13 @@ def test_units_before_a_normalisation_over_single_values_are_a_consequence() -> 
     seen = replace(ROWS, rows=tuple(range(30)), count=30)
     assert kinds(traced(*(step(i, 1e-6) for i in range(6)), seen=[seen])) == ["zero-grad"]
     assert kinds(traced(*(step(i, 0.5) for i in range(6)), seen=[seen])) == ["part-never-learns"]
+
+
+@pytest.mark.parametrize(
+    ("count", "learned", "severity"),
+    [(59, 59, None), (61, 61, "info"), (74, 74, "info"), (76, 76, "warning"), (89, 0, "info"), (91, 0, "warning")],
+)
+def test_how_many_units_of_a_hundred_have_to_be_dead(count: int, learned: int, severity: str | None) -> None:
+    dead = replace(ROWS, count=count, rows=tuple(range(count)), row_count=100, learned=learned)
+    found = traced(after_layer("ReluBackward0"), seen=[dead]).findings
+    assert [one.severity for one in found] == ([severity] if severity else [])

@@ -71,3 +71,13 @@ def test_a_collapse_that_the_weights_do_not_explain_is_an_info(ratio: float | No
     found = only(traced(STEP, seen=[dataclasses.replace(COLLAPSED_POSTERIOR, ratio=ratio)]))
     assert (found.severity, found.confidence, found.sites[0].role) == ("info", "possible", "compared")
     assert found.title.endswith("is the prior") and "decoder" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("ratio", "severity", "explained"),
+    [(5.9, "info", False), (6.1, "warning", False), (31.0, "warning", False), (33.0, "warning", True)],
+)
+def test_how_much_the_divergence_has_to_count(ratio: float, severity: str, explained: bool) -> None:
+    """A sample has 64 elements: a mean over them makes the divergence count 64 times as much."""
+    found = only(traced(STEP, seen=[dataclasses.replace(COLLAPSED_POSTERIOR, ratio=ratio)]))
+    assert (found.severity, "divided by the 64 elements" in found.advice) == (severity, explained)

@@ -43,3 +43,7 @@ def test_torch_has_given_up_on_a_function() -> None:
     shapes = Recompiled(3, "tensor 'x' size mismatch at index 0. expected 3, actual 4", None)
     found = only(traced(STEP, seen=[dataclasses.replace(limit, recompiled=(shapes,), after=14)]))
     assert "mark_dynamic" in found.advice and roles(found) == [("compiled", 10)] and "after line 14" in found.title
+
+
+def test_three_steps_with_recompilations_are_few() -> None:
+    assert kinds(traced(STEP, seen=[dataclasses.replace(REGIONS, recompiled=AGAIN_AND_AGAIN[:3])])) == []

@@ -168,3 +168,62 @@ def test_metrics_that_are_judged_rightly(seen: PlateauMetric) -> None:
 
 def test_a_loss_that_rises_too() -> None:
     assert kinds(trained(ACCURACY_TO_MINIMIZE, 1.0, 1.1, 1.4, 2.0, 2.1, 2.2)) == []
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(NEVER_STEPPED, steps=50),
+        replace(OF_OTHER_OPTIMIZER, calls=3),
+        replace(TURNING_COSINE, calls=20),
+        replace(MADE_FOR_BATCHES, calls=30),
+        replace(MADE_FOR_BATCHES, length=154),
+        replace(LONG_WARMUP, base=0.105),
+        replace(LONG_WARMUP, calls=3),
+        replace(RESTARTED_SCHEDULE, loaded=8.9e-3),
+        replace(RESTARTED_SCHEDULE, highest=2.1e-4, done=0),
+        replace(LEFTOVER_RATE, rate=1.9e-4),
+        replace(LEFTOVER_RATE, steps=50),
+    ],
+)
+def test_what_is_just_a_finding(seen: object) -> None:
+    assert len(kinds(traced(STEP, seen=[seen]))) == 1
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(MADE_FOR_BATCHES, calls=31),
+        replace(MADE_FOR_BATCHES, length=155),
+        replace(LONG_WARMUP, base=0.095),
+        replace(RESTARTED_SCHEDULE, loaded=9.1e-3),
+        replace(RESTARTED_SCHEDULE, highest=1.9e-4, done=0),
+        replace(LEFTOVER_RATE, rate=2.1e-4),
+    ],
+)
+def test_what_is_just_no_finding(seen: object) -> None:
+    assert kinds(traced(STEP, seen=[seen])) == []
+
+
+UNNAMED_ACCURACY = replace(ACCURACY_TO_MINIMIZE, direction="")
+UNNAMED_LOSS = replace(UNNAMED_ACCURACY, mode="max", first=2.3, last=0.9, lowest=0.9, highest=2.3)
+
+
+@pytest.mark.parametrize(
+    ("seen", "losses", "reported"),
+    [
+        (replace(ACCURACY_TO_MINIMIZE, calls=5), (), True),
+        (replace(ACCURACY_TO_MINIMIZE, best_at=2), (), True),
+        (replace(ACCURACY_TO_MINIMIZE, best_at=3), (), False),
+        (replace(ACCURACY_TO_MINIMIZE, last=0.1056), (), True),
+        (replace(ACCURACY_TO_MINIMIZE, last=0.1048), (), False),
+        (replace(UNNAMED_ACCURACY, last=0.31), (), True),
+        (replace(UNNAMED_ACCURACY, last=0.29), (), False),
+        (replace(UNNAMED_LOSS, last=1.6), (), True),
+        (replace(UNNAMED_LOSS, last=1.63), (), False),
+        (UNNAMED_ACCURACY, (0.25, 0.24, 0.23, 0.21, 0.15, 0.1), True),
+        (UNNAMED_ACCURACY, (0.25, 0.24, 0.23, 0.19, 0.15, 0.1), False),
+    ],
+)
+def test_how_far_a_metric_has_to_go(seen: PlateauMetric, losses: tuple[float, ...], reported: bool) -> None:
+    assert bool(kinds(trained(seen, *losses))) == reported

@@ -84,3 +84,8 @@ def test_what_is_no_rounding_of_most_elements() -> None:
         in_part([0.9] * 9, change=WeightChange(1, 2.0, 0.1, 0.1, 0.0, 0.0, explained=False)),
     ):
         assert kinds(trace) == []
+
+
+def test_eight_steps_without_a_change_are_enough() -> None:
+    kept = row(CLEARED, gave(32), USED, periods=9, moved=0, kept=8, dtype="float16")
+    assert kinds(ledger(kept)) == ["update-rounds-away"]

@@ -151,3 +151,40 @@ def test_a_schedule_that_takes_the_rate_away() -> None:
 )
 def test_schedules_that_leave_enough(trace: Trace) -> None:
     assert kinds(trace) == []
+
+
+def all_tiny(**more: float) -> list[TinyUpdates]:
+    return [replace(one, **more) for one in TINY_UPDATES_OF_ALL]
+
+
+@pytest.mark.parametrize(
+    ("trace", "reported"),
+    [
+        (run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 49), False),
+        (run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 50), True),
+        (run(*all_tiny(steps=7)), True),
+        (run(*all_tiny(until=30)), True),
+        (run(*all_tiny(last=9e-9)), True),
+        (run(*all_tiny(last=1.1e-8)), False),
+        (run(*TINY_UPDATES_OF_ALL, losses=(2.0,) * 30 + (1.91,) * 30), True),
+        (run(*TINY_UPDATES_OF_ALL, losses=(2.0,) * 30 + (1.89,) * 30), False),
+    ],
+)
+def test_how_many_updates_have_to_be_tiny(trace: Trace, reported: bool) -> None:
+    assert bool(kinds(trace)) == reported
+
+
+@pytest.mark.parametrize(
+    ("trace", "reported"),
+    [
+        (run(*(replace(one, steps=4) for one in SINCE), EXPONENTIAL), False),
+        (run(*(replace(one, steps=5) for one in SINCE), EXPONENTIAL), True),
+        (run(*(replace(one, since=30) for one in SINCE), EXPONENTIAL), True),
+        (run(*SINCE, replace(EXPONENTIAL, low_since=190), losses=(2.3,) * 300), True),
+        (run(*SINCE, replace(EXPONENTIAL, low_since=210), losses=(2.3,) * 300), False),
+        (run(*SINCE, EXPONENTIAL, losses=(2.0,) * 20 + (0.11,) * 40), True),
+        (run(*SINCE, EXPONENTIAL, losses=(2.0,) * 20 + (0.09,) * 40), False),
+    ],
+)
+def test_how_much_of_a_run_a_schedule_has_to_take_away(trace: Trace, reported: bool) -> None:
+    assert bool(kinds(trace)) == reported

@@ -46,3 +46,10 @@ def test_losses_that_do_not_rise() -> None:
     assert kinds(climbing([3 - 0.1 * i for i in range(20)])) == []
     assert kinds(climbing([1.0, 1.4, 0.7, 1.2] * 5)) == []
     assert kinds(climbing([1 + 0.1 * i for i in range(12)])) == []  # too few
+
+
+def test_how_many_losses_have_to_be_higher() -> None:
+    """Pairs of the first and the last four losses: 15 of 16 are higher, and 14."""
+    between = [2.0] * 8
+    assert kinds(climbing([1.0, 1.1, 1.2, 3.0, *between, 4.0, 4.1, 4.2, 2.9])) == ["update-climbs"]
+    assert kinds(climbing([1.0, 1.1, 1.2, 3.0, *between, 4.0, 4.1, 2.9, 2.9])) == []

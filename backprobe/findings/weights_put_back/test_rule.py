@@ -69,3 +69,11 @@ def test_lines_that_were_not_observed() -> None:
 def test_bad_steps_that_are_taken_back() -> None:
     assert kinds(with_losses(1.0, 50.0, 1.0, 60.0, 1.0)) == []
     assert kinds(with_losses(2.0, 1.0, 2.5, 1.5, 3.0)) == ["weights-put-back"]
+
+
+def test_five_losses_on_each_side_of_a_replacement_are_compared() -> None:
+    """With four losses, or six, the median before the replacement would be higher than the one after it."""
+    losses = (9.0, 1.0, 1.0, 1.0, 9.0, 9.0, *(2.0,) * 6)
+    trace = with_losses(*losses)
+    seen = (replace(SAME, replaced=(6,)),)
+    assert kinds(Trace(trace.steps, replace(trace.facts, seen=seen))) == ["weights-put-back"]

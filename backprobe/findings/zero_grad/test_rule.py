@@ -304,7 +304,12 @@ def test_gradients_that_are_more_than_rounding() -> None:
 # Normalisations over single values
 
 
-def group_normed(index: int, gave: tuple[float, float, float], norm: str = "NativeGroupNormBackward0") -> BackwardCall:
+def group_normed(
+    index: int,
+    gave: tuple[float, float, float],
+    norm: str = "NativeGroupNormBackward0",
+    learned: float | None = None,
+) -> BackwardCall:
     """A convolution, and a normalisation that gives its input, weight and bias gradients with the norms `gave`."""
     return call(
         run("SumBackward0", 1, op="sum", line=13),
@@ -312,7 +317,7 @@ def group_normed(index: int, gave: tuple[float, float, float], norm: str = "Nati
         run("ConvolutionBackward0", 5, op="conv1d", line=11, module="mix", came=gave[:1], gave=gave[:1]),
         leaf("norm.weight", came=gave[1]),
         leaf("norm.bias", came=gave[2]),
-        leaf("mix.weight", came=gave[0]),
+        leaf("mix.weight", came=gave[0] if learned is None else learned),
         index=index,
     )
 
@@ -394,3 +399,71 @@ def test_adapters_that_go_on_after_a_restart() -> None:
 def test_a_square_that_reached_zero_is_no_death() -> None:
     calls = [adapted(i, *((0.5, 0.5) if i < 8 else (0.0, 0.0)), name="MulBackward0") for i in range(16)]
     assert kinds(traced(*calls, parameters=ADAPTED)) == []
+
+
+# Bounds of normalisations over single values
+
+
+@pytest.mark.parametrize(
+    ("gave", "calls", "reported"),
+    [
+        ((0.9e-3, 1e-6, 0.5), 6, True),
+        ((1.1e-3, 1e-6, 0.5), 6, False),
+        ((1e-5, 0.45e-3, 0.5), 6, True),
+        ((1e-5, 0.55e-3, 0.5), 6, False),
+        ((1e-5, 1e-6, 0.5), 4, False),
+        ((1e-5, 1e-6, 0.5), 5, True),
+    ],
+)
+def test_how_little_a_normalisation_has_to_pass_on(
+    gave: tuple[float, float, float], calls: int, reported: bool
+) -> None:
+    assert bool(kinds(traced(*(group_normed(i, gave) for i in range(calls)), parameters=NORMALISED))) == reported
+
+
+@pytest.mark.parametrize(("norm", "names"), [(0.9e-3, ("mix.weight", "norm.weight")), (1.1e-3, ("norm.weight",))])
+def test_how_little_a_parameter_before_a_normalisation_has_to_learn(norm: float, names: tuple[str, ...]) -> None:
+    calls = [group_normed(index, (1e-5, 1e-6, 0.5), learned=norm) for index in range(6)]
+    assert only(traced(*calls, parameters=NORMALISED)).parameters == names
+
+
+@pytest.mark.parametrize(
+    ("more", "reported"),
+    [
+        ({"left": 0.9e-5}, True),
+        ({"left": 1.1e-5}, False),
+        ({"learned": 4.5e-4}, True),
+        ({"learned": 5.5e-4}, False),
+        ({"calls": 5}, True),
+    ],
+)
+def test_how_little_a_sum_that_cancels_has_to_leave(more: dict, reported: bool) -> None:
+    assert bool(kinds(normalised(**more))) == reported
+
+
+def test_half_of_the_last_calls_are_not_more_than_half() -> None:
+    half = [flat(index=i) if i > 19 and i % 2 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    assert kinds(traced(*half, parameters=[parameter("a.weight")])) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "reported"),
+    [
+        ((*range(9), 10, 23), False),  # two steps of an empty loss
+        ((*range(9), 10, 17, 23), True),
+        ((7, 8, 10, 17, 23), False),  # two of the steps before
+        ((6, 7, 8, 10, 17, 23), True),
+    ],
+)
+def test_how_many_steps_of_an_empty_loss_have_to_be_recorded(recorded: tuple[int, ...], reported: bool) -> None:
+    losses = [0.5] * 9 + [0.0] * 15
+    calls = [emptied(i, "MulBackward0", 1.0 if losses[i] else 0.0, losses[i]) for i in recorded]
+    steps = [TracedStep(Step(i, 0.0, loss, ()), [c for c in calls if c.step == i]) for i, loss in enumerate(losses)]
+    assert bool(kinds(Trace(Steps(steps), Facts(tuple(reached("a.weight")))))) == reported
+
+
+@pytest.mark.parametrize(("empty", "reported"), [(11, False), (12, True)])
+def test_how_long_a_loss_has_to_be_empty(empty: int, reported: bool) -> None:
+    zeros = [i >= 12 for i in range(12 + empty)]
+    calls = [emptied(i, "MulBackward0", 0.0 if z else 1.0, 0.0 if z else 0.5) for i, z in enumerate(zeros)]
+    assert bool(kinds(traced(*calls, parameters=reached("a.weight")))) == reported
