@@ -68,7 +68,7 @@ _ADVICE = {
     "a comparison, a rounded or an integer value has no derivative, so use the probabilities themselves. If it is not "
     "meant to train anything, leave it out of the loss that you call backward() on.",
     "autograd.grad": "Call torch.autograd.grad(..., create_graph=True): only then can the gradients that it returns be "
-    "differentiated. If the term is not meant to train anything, leave it out of the loss that you call backward() on.",
+    "differentiated.",
     "no_grad": "Compute the term with gradient mode on. If it is not meant to train anything, leave it out of the loss "
     "that you call backward() on.",
     "op": "Compute the term from tensors that keep their graph: no detach, item, numpy or torch.tensor on the way. If "

@@ -251,7 +251,8 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
         lines = few(
             [f"line {one.line}" if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others]
         )
-        told = f" The line is inferred from steps that were recorded; other candidates are {lines}. {RECORD_ALL}"
+        verb = "has" if len(others) == 1 else "have"
+        told = f" The line is inferred from recorded steps; {lines} {verb} such an operation, too. {RECORD_ALL}"
     return dataclasses.replace(
         found,
         confidence="likely" if found.confidence == "certain" else found.confidence,
@@ -314,7 +315,7 @@ def _is_too_large(op: str, nan: int) -> bool:
     return info(op).forward == FINITE and not nan
 
 
-_UNMASK = "Let each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+_UNMASK = "Let each row keep at least one element, or fill with torch.finfo(dtype).min, the lowest finite number."
 KEEP_INSIDE = (
     "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a root, a log "
     "or a division, or compute it in float32)."
@@ -328,8 +329,8 @@ ATTENTION = (
     "everything. An empty sequence has such a row."
 )
 MIXED = (
-    "Inf minus Inf and zero times Inf are NaN: fill with a large finite number (torch.finfo(x.dtype).min), or let each "
-    "row keep at least one element."
+    "Inf minus Inf and zero times Inf are NaN: fill with torch.finfo(dtype).min, the lowest finite number, or let "
+    "each row keep at least one element."
 )
 
 

@@ -64,7 +64,7 @@ def _finding(seen: PaddingRowUsed) -> Finding:
         kind="part-never-learns",
         severity="info",
         title=f"row {seen.row} of {few(seen.parameters)} {verb} no gradient because of padding_idx={seen.row}, and up "
-        f"to {seen.share:.1%} of the lookups, which are of single ids, use it",
+        f"to {seen.share:.1%} of the lookups use it",
         confidence="likely",
         step=seen.step,
         parameters=seen.parameters,

@@ -60,8 +60,8 @@ def _finding(seen: WeightsPutBack, losses: list[tuple[float, float]]) -> Finding
             "model and never swapped back"
         )
         advice = (
-            "Copy the trained weights back after the evaluation, from a copy that was kept before the averaged ones "
-            "were copied into the model; or evaluate a second model that holds the average."
+            "Keep a copy of the trained weights before the average is copied in, and copy them back after the "
+            "evaluation; or evaluate a second model that holds the average."
         )
     evidence = {
         "optimizer": seen.optimizer,
