@@ -45,7 +45,6 @@ MAX_CHANGED_BY_ONE = 12
 TIMEOUT_S = 600
 #: Module -> tests that exercise it by a script, and have another name.
 EXERCISED_BY = {
-    "findings/levels/alarms.py": ("tests/test_report_levels.py", "tests/test_statistics.py"),
     "findings/rank_outlier/rule.py": ("tests/test_outliers.py",),
     "observe/ledger/account.py": ("tests/test_ledger.py",),
     "observe/ledger/changes.py": ("tests/test_ledger_changes.py",),
