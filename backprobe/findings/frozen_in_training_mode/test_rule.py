@@ -59,3 +59,9 @@ def test_statistics_of_the_same_part_are_not_reported_twice() -> None:
 
 def test_a_part_that_was_never_in_evaluation_mode_is_left_to_the_statistics() -> None:
     assert kinds(traced(STEP, seen=[DRIFTED])) == ["frozen-buffer-changes"]
+
+
+@pytest.mark.parametrize(("moved", "named"), [(0.19, False), (0.21, True)])
+def test_how_far_statistics_have_to_move_for_the_title(moved: float, named: bool) -> None:
+    title = only(traced(STEP, seen=[replace(SWITCHED, moved=moved)])).title
+    assert ("moved by up to" in title) == named
