@@ -361,6 +361,24 @@ class StateNotCopied:
 
 @record
 @dataclass(frozen=True, slots=True)
+class ReferenceNotCopied:
+    """A term of a loss that compares parameters with tensors that share their memory, and is zero for ever.
+
+    :ivar step: the first observed step with it; ``steps``: the number of observed steps, in all of which it was so.
+    :ivar parameters: their names.
+    :ivar site: the line that compares; ``kept``: the lines that may have kept the parameters without a copy.
+    """
+
+    op: str
+    step: int
+    steps: int
+    parameters: tuple[str, ...]
+    site: Site | None
+    kept: tuple[Site, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class MergedUpdates:
     """A frozen parameter to which the product of two trained ones was added again and again between steps.
 

@@ -1,11 +1,11 @@
-"""Rule for state dicts that are loaded back although their tensors are the parameters themselves."""
+"""Rules for kept weights that are the parameters themselves: loaded back, or compared with the parameters."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...basics.text import counted
-from ...records import Finding, StateNotCopied
+from ...basics.text import counted, few, listed, plural
+from ...records import Finding, ReferenceNotCopied, Site, StateNotCopied
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
@@ -75,4 +75,50 @@ def _finding(seen: StateNotCopied) -> Finding:
             **({} if seen.exact else candidates(seen.taken)),
         },
         advice=advice,
+    )
+
+
+#: Maximum number of parameters that a title names.
+MAX_NAMES = 2
+
+
+@rule(
+    Kind(
+        "reference-not-copied",
+        "warning",
+        "a loss compares parameters with tensors that share their memory: the term is zero, and so is its gradient",
+        rank=LEARNING + 38,
+        questions=(Question.NOT_LEARNING, Question.LEARNS_BADLY),
+        points_to="the line that kept the parameters without a copy, and the comparison",
+    )
+)
+def reference_not_copied(trace: Trace) -> list[Finding]:
+    """Report terms of a loss that compare parameters with themselves: one finding for each line that kept them."""
+    by_line: dict[tuple[Site, ...], list[ReferenceNotCopied]] = {}
+    for seen in trace.facts.of(ReferenceNotCopied):
+        by_line.setdefault(seen.kept, []).append(seen)
+    return [_compared(some) for some in by_line.values()]
+
+
+def _compared(some: list[ReferenceNotCopied]) -> Finding:
+    """Return the finding for terms of a loss whose references were kept at the same lines.
+
+    :param some: the terms, at least one.
+    """
+    first = some[0]
+    names = tuple(dict.fromkeys(name for one in some for name in one.parameters))
+    what = (listed(names) if len(names) <= MAX_NAMES else few(names, MAX_NAMES)) if names else "parameters"
+    sites = dict.fromkeys((*first.kept, *(one.site for one in some)))
+    return Finding(
+        kind="reference-not-copied",
+        severity="warning",
+        title=f"the loss compares {what} with {plural(names, 'a tensor', 'tensors')} in the same memory: this term is "
+        f"0 in all {first.steps} observed steps, and has no effect",
+        confidence="likely",
+        step=first.step,
+        parameters=names,
+        sites=sites_of(*(("cause", site) for site in sites)),
+        evidence={"op": first.op, "steps": first.steps, **(candidates(first.kept) if len(first.kept) > 1 else {})},
+        advice="p.data, p.detach() and state_dict() make no copy: an update changes them, too. Keep "
+        "p.detach().clone().",
     )

@@ -8,14 +8,18 @@ import pytest
 from handmade import at, only, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import StateNotCopied
+from backprobe.records import ReferenceNotCopied, StateNotCopied
 
 KEPT_STATE = StateNotCopied("Net", 60, 2, 22, 38, False, False, (at(15),), True, at(16))
 SHARED_STATE = StateNotCopied("Net", 60, 9, 0, 50, False, True, (at(8),), False, at(20))
 OWN_STATE = StateNotCopied("Target", 25, 7, 25, 150, False, False, (at(20),), True, at(20), own=True)
 COMPUTED_STATE = StateNotCopied("Net", 7, 40, 0, 8, False, False, (at(78),), True, at(81), computed=True)
+REFERENCE = ReferenceNotCopied("sub", 12, 5, ("fc.weight", "fc.bias", "out.weight"), at(50), (at(44),))
 #: Kind -> a run that shows it, and the sites of the finding.
-FIRES = {"state-not-copied": (traced(STEP, seen=[KEPT_STATE]), [("cause", 15), ("loaded", 16)])}
+FIRES = {
+    "state-not-copied": (traced(STEP, seen=[KEPT_STATE]), [("cause", 15), ("loaded", 16)]),
+    "reference-not-copied": (traced(STEP, seen=[REFERENCE]), [("cause", 44), ("cause", 50)]),
+}
 
 
 @pytest.mark.parametrize("kind", FIRES)
@@ -59,3 +63,20 @@ def test_a_state_that_is_computed_from_the_kept_one() -> None:
     found = only(traced(STEP, seen=[COMPUTED_STATE]))
     assert (found.confidence, [site.role for site in found.sites]) == ("likely", ["cause", "loaded"])
     assert "loaded 40 times with a state dict that was computed from a kept one" in found.title
+
+
+def test_terms_whose_references_were_kept_at_one_line() -> None:
+    found = only(traced(STEP, seen=[REFERENCE, replace(REFERENCE, parameters=("in.weight",), site=at(52))]))
+    assert [one.site.line for one in found.sites] == [44, 50, 52] and found.step == 12
+    assert found.title == (
+        "the loss compares fc.weight, fc.bias and 2 more with tensors in the same memory: this term is 0 in all 5 "
+        "observed steps, and has no effect"
+    )
+
+
+def test_a_reference_whose_line_is_not_known() -> None:
+    found = only(traced(STEP, seen=[replace(REFERENCE, kept=(), parameters=("fc.weight",))]))
+    assert [one.site.line for one in found.sites] == [50] and "candidates" not in found.evidence
+    assert found.title.startswith("the loss compares fc.weight with a tensor in the same memory")
+    found = only(traced(STEP, seen=[replace(REFERENCE, kept=(at(44), at(46)))]))
+    assert found.evidence["candidates"] == ["train.py:44", "train.py:46"]
