@@ -647,6 +647,8 @@ IDLE_HOOK_CALLS_BEFORE_SEARCH = 4
 HOOK_COUNT_MIN_GROWTHS = 3
 #: Least hooks of an object that pile up.
 HOOK_COUNT_MIN_HOOKS = 4
+#: Least steps in which a line compares weights with their own memory: a reference may be copied after the first ones.
+ALIASED_REFERENCE_MIN_STEPS = 3
 
 # --- Ranks of a distributed run ---
 

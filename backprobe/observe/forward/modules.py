@@ -36,6 +36,8 @@ _in_region = private.checkpoint_mark
 _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
 
+#: Maximum number of outermost modules that are kept after they were freed: records of theirs may need their names.
+MAX_FREED_ROOTS = 100
 #: Maximum number of outermost calls of a step that are kept.
 MAX_OUTERMOST_CALLS = 64
 
@@ -443,6 +445,10 @@ class ModuleWatch:
         # A module that holds an earlier root takes its place (``model.encoder(x)`` before ``model(x)``).
         self.roots = [r for r in self.roots if (m := r.ref()) is None or root.path_of(m) is None]
         self.roots.append(root)
+        if len(self.roots) > 2 * MAX_FREED_ROOTS:  # a script that copies its model in each step has thousands
+            freed = [r for r in self.roots if r.ref() is None]
+            dropped = set(map(id, freed[:-MAX_FREED_ROOTS]))
+            self.roots = [r for r in self.roots if id(r) not in dropped]
         self._most = max(self._most, sum(r.has_parameters and r.ref() is not None for r in self.roots))
         for state in self._states.values():
             m = state.ref()

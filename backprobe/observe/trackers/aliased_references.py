@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import torch
 
+from ... import thresholds
 from ...ops import canonical, canonical_names, names_of
 from ...records import ReferenceNotCopied
 from ...source.frames import CodeLocation
@@ -44,11 +45,9 @@ _COMPARISONS = DIFFERENCES | _DISTANCES
 #: Operations whose derivative is zero if all their inputs are, and those through which a difference goes to them.
 _FLAT_AT_ZERO = SQUARES | canonical_names("norm")
 _TO_SQUARES = RESHAPES | JOINS | SCALINGS
-#: Fewest steps that count: a reference may be copied after the first ones.
-MIN_STEPS = 3
 #: Maximum number of places, of comparisons in a step, of functions around a place, and of parameters that are named.
 MAX_LINES, MAX_COMPARED, MAX_FRAMES, MAX_NAMED = 500, 256, 3, 64
-#: Number of references of earlier steps that are kept in mind.
+#: Maximum number of references of earlier steps that are kept in mind.
 MAX_REFERENCES = 2000
 
 
@@ -190,7 +189,7 @@ class AliasedReferencesTracker(Tracker):
                 continue
             line.first = line.first if line.steps else step
             line.last, line.steps = step, line.steps + 1
-            if line.steps < MIN_STEPS:
+            if line.steps < thresholds.ALIASED_REFERENCE_MIN_STEPS:
                 self._context.inspect_until(step + 2)  # the next step confirms it
         for one in self._candidates:
             if one.seq in reached:
@@ -198,11 +197,11 @@ class AliasedReferencesTracker(Tracker):
         self._candidates = [one for one in self._candidates if one.seq not in reached]
 
     def records(self) -> Iterator[ReferenceNotCopied]:
-        """Yield a record of each line that compared parameters with their own memory in at least ``MIN_STEPS`` steps,
-        and never anything else.
+        """Yield a record of each line that compared parameters with their own memory in enough steps, and never
+        anything else.
         """
         for spot, line in self._lines.items():
-            if line.is_ruled_out or line.steps < MIN_STEPS:
+            if line.is_ruled_out or line.steps < thresholds.ALIASED_REFERENCE_MIN_STEPS:
                 continue
             running = [at for one in line.running if (at := self._frames.site(one)) is not None]
             names = self._context.names.leaves.names_of(line.leaves.values(), parameters_only=True)
