@@ -184,6 +184,104 @@ def test_what_a_plateau_scheduler_is_given() -> None:
     assert found.direction == "max" and found.made is not None and found.stepped is not None
 
 
+def evaluate_and_step(scheduler: ReduceLROnPlateau, value: float) -> None:
+    scheduler.step(value)
+
+
+#: How a metric comes to the scheduler, as source; the direction of the metric; and the name by which it is looked up.
+STEPS = {
+    "Lightning": (
+        """
+def update(config, values):
+    monitor_key = config["monitor"]
+    monitor_val = values[monitor_key]
+    call(config["scheduler"], monitor_val)
+
+def call(scheduler, *args):
+    with_value(scheduler, *args)
+
+def with_value(scheduler, metric):
+    scheduler.step(metric)
+
+update({"scheduler": scheduler, "monitor": "val_r2"}, {"val_r2": value, "val_loss": -value})
+""",
+        *("max", "val_r2"),
+    ),
+    "the Trainer": (
+        """
+metric_to_check = "eval_loss"
+metrics = {"eval_accuracy": -value, "eval_loss": value}
+scheduler.step(metrics[metric_to_check])
+""",
+        *("min", "eval_loss"),
+    ),
+    "skorch": (
+        """
+class Callback:
+    def __init__(self, monitor):
+        self.monitor = monitor
+
+    def on_epoch_end(self, history):
+        score = history()
+        scheduler.step(score)
+
+Callback("valid_acc").on_epoch_end(lambda: value)
+""",
+        *("max", "valid_acc"),
+    ),
+    "a tensor": (
+        """
+monitor_key, monitor_val = "val/acc@1", torch.tensor(value)
+scheduler.step(monitor_val)
+""",
+        *("max", "val/acc@1"),
+    ),
+    "a metric that is turned round": (
+        """monitor, found = "neg_val_acc", value; scheduler.step(found)""",
+        "?",
+        "neg_val_acc",
+    ),
+    "two names": ("""monitor, metric = "val_acc", "val_loss"; scheduler.step(value)""", "", ""),
+    "no name": ("scheduler.step(value)", "", ""),
+}
+
+
+@pytest.mark.parametrize("way", STEPS)
+def test_the_name_by_which_a_library_looks_up_the_metric(way: str) -> None:
+    source, direction, name = STEPS[way]
+    training = Training()
+    scheduler = ReduceLROnPlateau(training.optimizer, patience=2)
+    values = iter(torch.linspace(0.2, 0.9, 8).tolist())
+    code = compile(source, "<a library>", "exec")
+    training.step(8, lambda step: exec(code, {"scheduler": scheduler, "value": next(values), "torch": torch}))
+    (found,) = training.found(PlateauMetric)
+    assert (found.calls, found.direction, found.name) == (8, direction, name)
+
+
+def test_a_metric_that_the_script_hands_on() -> None:
+    """A parameter has the direction of what calls give to it, and a key that of its value."""
+    training = Training()
+    scheduler = ReduceLROnPlateau(
+        training.optimizer,
+        mode="max",
+    )
+    val_loss = iter(torch.linspace(0.9, 0.2, 8).tolist())
+    training.step(8, lambda step: evaluate_and_step(scheduler, next(val_loss)))
+    (found,) = training.found(PlateauMetric)
+    assert (found.direction, found.name) == ("min", "")
+    assert found.mode_given is not None and found.mode_given.text == 'mode="max",'
+    training, chosen = Training(), "val_accuracy"
+    scheduler = ReduceLROnPlateau(training.optimizer)
+    values = iter([{"val_accuracy": i / 10, "val_x": -1.0} for i in range(1, 9)])
+
+    def step_with(found: dict[str, float], key: str) -> None:
+        scheduler.step(found[key])
+
+    training.step(8, lambda step: step_with(next(values), chosen))
+    (found,) = training.found(PlateauMetric)
+    assert (found.direction, found.name, found.mode_given) == ("max", "val_accuracy", None)
+
+
 def _resumed(training: Training, first: bool, all_parts: bool = False) -> None:
     """Train, and go on from a checkpoint. `first`: the scheduler is made before the state is loaded."""
 

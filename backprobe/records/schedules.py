@@ -83,6 +83,8 @@ class PlateauMetric:
     :ivar rate, last_rate: the first and the last rate of the optimizer.
     :ivar direction: what the names in the call suggest: ``max`` for an accuracy, ``min`` for a loss; ``""``: nothing,
         ``?``: the metric is computed by a subtraction or a minus.
+    :ivar name: the name by which a library or the script looked it up, if known.
+    :ivar mode_given: the line of the argument ``mode``, if the call that makes the scheduler has one.
     """
 
     mode: str
@@ -98,6 +100,8 @@ class PlateauMetric:
     direction: str
     made: Site | None
     stepped: Site | None
+    name: str = ""
+    mode_given: Site | None = None
 
 
 @record

@@ -135,11 +135,11 @@ def _may_be(index: SourceIndex, value: ast.AST, names: Collection[str]) -> bool:
         stack += _assigned(index, node)
         for one in _bound(index, node):
             if isinstance(one, ast.arg):
-                stack += _given_to(index, one)
+                stack += values_given_to(index, one)
     return False
 
 
-def _given_to(index: SourceIndex, parameter: ast.arg) -> list[ast.AST]:
+def values_given_to(index: SourceIndex, parameter: ast.arg) -> list[ast.AST]:
     """Return the default of a parameter, and what calls of its function in the file give to it."""
     arguments, function = index.parents[parameter], index.scopes[parameter]
     assert isinstance(arguments, ast.arguments)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from ..records import Site
+from .calls import values_given_to
 from .index import FUNCTIONS, LOOPS, SourceIndex, arguments_of, container, index_of, indexes, last_name, spans
 
 #: Parts of the names of objects whose ``step`` is not that of a scheduler.
@@ -21,9 +22,12 @@ _HARMLESS = frozenset(
 _HIGH_IS_GOOD = frozenset(
     ("acc", "accuracy", "accuracies", "f1", "auc", "auroc", "iou", "miou", "dice", "bleu", "rouge", "precision")
 ) | {"recall", "r2", "psnr", "ssim", "reward", "rewards", "score", "correct", "ndcg", "mrr", "hits", "sharpe"}
+_HIGH_IS_GOOD |= {"kappa", "mcc", "matthews", "jaccard", "spearman", "pearson", "nse", "auprc", "top1", "top5"}
 _LOW_IS_GOOD = frozenset(
     ("loss", "losses", "err", "error", "errors", "mse", "mae", "rmse", "ppl", "perplexity", "nll", "bce", "cost", "wer")
-) | {"cer", "fid", "residual", "distance"}
+) | {"cer", "fid", "residual", "distance", "logloss", "mape", "smape", "brier", "crps", "deviance"}
+#: Words in the name of a metric whose sign was turned round.
+_TURNED_ROUND = frozenset(("neg", "negative", "negated", "minus", "inverted"))
 
 
 def is_step_call(site: Site) -> bool:
@@ -169,10 +173,19 @@ def metric_direction(stepped: Site) -> str:
         return found
     reference = index.reference(given)
     writes = index.writes_by_reference.get(reference, ()) if reference is not None else ()
-    values = [write.value for write in writes if write.how == "assign" and write.value is not None]
+    values: list[ast.AST] = [write.value for write in writes if write.how == "assign" and write.value is not None]
+    values = values or _values_of_parameter(index, given)
     if any(isinstance(one, (ast.USub, ast.Sub)) for value in values for one in ast.walk(value)):
         return "?"
     return _direction(values)
+
+
+def _values_of_parameter(index: SourceIndex, given: ast.AST) -> list[ast.AST]:
+    """Return what calls in the file give to a parameter of the function around it; nothing for another expression."""
+    if not isinstance(given, ast.Name):
+        return []
+    bound = index.holder(given).bound.get(given.id, ())
+    return [value for one in bound if isinstance(one, ast.arg) for value in values_given_to(index, one)]
 
 
 def _direction(nodes: list[ast.AST]) -> str:
@@ -181,7 +194,32 @@ def _direction(nodes: list[ast.AST]) -> str:
     """
     names = (last_name(one) for node in nodes for one in ast.walk(node))
     keys = (one.value for node in nodes for one in ast.walk(node) if isinstance(one, ast.Constant))
-    texts = [*names, *(key for key in keys if isinstance(key, str))]
+    return direction_of_names([*names, *(key for key in keys if isinstance(key, str))])
+
+
+def direction_of_names(texts: Collection[str]) -> str:
+    """Return ``max`` or ``min`` if names such as ``val_acc`` are of a metric that is good if it is high, or low.
+
+    Empty if they say nothing, and ``?`` if they say that its sign was turned round.
+    """
     words = {word.lower() for text in texts for word in re.findall(r"[A-Z]?[a-z]+\d?|[A-Z]+\d?", text)}
     high, low = bool(words & _HIGH_IS_GOOD), bool(words & _LOW_IS_GOOD)
-    return "" if high is low else "max" if high else "min"
+    if high is low:
+        return ""
+    return "?" if words & _TURNED_ROUND else "max" if high else "min"
+
+
+def mode_given_at(made: Site) -> Site | None:
+    """Return the line of the argument ``mode`` in the call at `made` that makes a plateau scheduler, if it has one."""
+    index = index_of(made.file)
+    for call in index.of(ast.Call):
+        if spans(call, made.line) and last_name(call.func).endswith("Plateau"):
+            return next((index.site(word.value) for word in call.keywords if word.arg == "mode"), None)
+    return None
+
+
+def names_scheduler(made: Site) -> bool:
+    """Return whether a call at `made` makes a scheduler, judged by its name; otherwise a library makes it."""
+    calls = (one for one in index_of(made.file).of(ast.Call) if spans(one, made.line))
+    names = [last_name(one.func) for one in calls]
+    return any(name.endswith(("LR", "Restarts")) or any(part in name.lower() for part in _SCHEDULERS) for name in names)

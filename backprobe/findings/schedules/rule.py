@@ -223,7 +223,7 @@ def _too_slow(seen: ScheduleSeen) -> Finding:
         "ReduceLROnPlateau cuts the rate because a metric improves: its `mode` is the other one",
         rank=LEARNING + 63,
         questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
-        points_to="the line that makes the scheduler",
+        points_to="the line that makes the scheduler, or that of its `mode` in a call over several lines",
     ),
     silences=("learning-rate-zero",),
 )
@@ -277,17 +277,18 @@ def _wrong_direction(seen: PlateauMetric) -> Finding:
     """Return the finding for one scheduler with the wrong `mode`."""
     other = "max" if seen.mode == "min" else "min"
     moves = "rises" if seen.mode == "min" else "falls"
-
+    metric = f"{seen.name!r}, which" if seen.name else "a metric that"
     return Finding(
         kind="plateau-wrong-direction",
         severity="warning",
-        title=f"ReduceLROnPlateau(mode={seen.mode!r}) is given a metric that {moves} from {number(seen.first)} to "
+        title=f"ReduceLROnPlateau(mode={seen.mode!r}) is given {metric} {moves} from {number(seen.first)} to "
         f"{number(seen.last)} while the training loss falls: it takes each improvement for a plateau, and has cut "
         f"the learning rate from {number(seen.rate)} to {number(seen.last_rate)}",
         confidence="likely" if seen.direction else "possible",
-        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
+        sites=sites_of(("cause", seen.mode_given or seen.made), ("stepped", seen.stepped)),
         evidence={
             "mode": seen.mode,
+            "metric": seen.name,
             "calls": seen.calls,
             "first": seen.first,
             "last": seen.last,

@@ -166,6 +166,14 @@ def test_metrics_that_are_judged_rightly(seen: PlateauMetric) -> None:
     assert kinds(trained(seen)) == []
 
 
+def test_the_name_of_the_metric_and_the_line_of_the_mode() -> None:
+    named = replace(ACCURACY_TO_MINIMIZE, name="val_acc", mode_given=at(9))
+    found = only(trained(named))
+    assert "is given 'val_acc', which rises from 0.1 to 0.8 while" in found.title
+    assert [(one.role, one.site) for one in found.sites] == [("cause", at(9)), ("stepped", STEPPED_SITE)]
+    assert "is given a metric that rises from" in only(trained(ACCURACY_TO_MINIMIZE)).title
+
+
 def test_a_loss_that_rises_too() -> None:
     assert kinds(trained(ACCURACY_TO_MINIMIZE, 1.0, 1.1, 1.4, 2.0, 2.1, 2.2)) == []
 

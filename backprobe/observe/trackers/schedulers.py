@@ -17,14 +17,25 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 
 from ... import thresholds
 from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Site
+from ...source.calls import lines_giving
 from ...source.frames import CodeLocation, variables
-from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction, returned_at
+from ...source.schedules import (
+    direction_of_names,
+    is_step_call,
+    loop_of_period,
+    may_be_stepped,
+    metric_direction,
+    mode_given_at,
+    names_scheduler,
+    returned_at,
+)
 from ...torch_internals import private, schedulers
 from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
 from ..schedule.rate_history import RateHistory
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+from .metric_names import name_of_metric
 
 #: The most schedulers and optimizers that are followed, and groups, parameters and metrics of one.
 MAX_SCHEDULERS, MAX_OPTIMIZERS, MAX_GROUPS, MAX_PARAMETERS, MAX_METRICS = 64, 64, 8, 2000, 5000
@@ -32,6 +43,8 @@ MAX_SCHEDULERS, MAX_OPTIMIZERS, MAX_GROUPS, MAX_PARAMETERS, MAX_METRICS = 64, 64
 STEPS_WITH_LOOKUP = frozenset((1, 2, 16, 128))
 #: Maximum number of frames of schedulers that are passed on the way to their caller.
 MAX_FRAMES = 12
+#: Arguments of the Trainer's settings that choose a scheduler.
+CHOOSES = ("lr_scheduler_type",)
 #: Methods in which a scheduler makes no step.
 CONSTRUCTS, LOADS = "__init__", "load_state_dict"
 
@@ -81,6 +94,7 @@ class _Scheduler:
     :ivar idle: calls since the optimizer stepped last; ``others``: by optimizer, its steps and changes at the first.
     :ivar loaded: what the optimizer was loaded with. ``restarted``: the scheduler began at 0 nevertheless.
     :ivar stepped, first_step: the line and the step in which it was stepped first.
+    :ivar metric_name: the name by which the first metric was looked up, if a caller has one.
     """
 
     name: str
@@ -105,6 +119,7 @@ class _Scheduler:
     restarted: bool = False
     first_step: int = 0
     metrics: list[float] = field(default_factory=list)
+    metric_name: str = ""
 
 
 class SchedulerTracker(Tracker):
@@ -203,6 +218,8 @@ class SchedulerTracker(Tracker):
             known = self._scheduler_states.get(scheduler)
             if known is None or not known.calls:
                 known = self._note_first_call(scheduler, known, frame)
+                if known is not None and metric is not None:
+                    self._note_metric_name(known, metric, frame)
             if known is not None:
                 self._count_call(known, metric)
         except Exception as error:
@@ -225,6 +242,12 @@ class SchedulerTracker(Tracker):
         with private.measuring():
             self._check_restart(known, scheduler)
         return known
+
+    def _note_metric_name(self, known: _Scheduler, metric: float, frame: FrameType) -> None:
+        """Note the name by which a caller looked up the first metric of a plateau scheduler."""
+        caller, _, _ = _calling_frame(frame)
+        with private.measuring():
+            known.metric_name = name_of_metric(caller, metric, self._frames)
 
     def _note_scheduler(
         self, scheduler: torch.optim.lr_scheduler.LRScheduler, caller: FrameType | None
@@ -406,13 +429,24 @@ class SchedulerTracker(Tracker):
         """Return the record of the metrics that a ``ReduceLROnPlateau`` was given."""
         found, own, stepped = known.metrics, known.optimizer, self._frames.site(known.stepped)
         best = min(found) if known.mode == "min" else max(found)
-        last = statistics.median(found[-max(1, len(found) // 5) :])
+        last, made = statistics.median(found[-max(1, len(found) // 5) :]), self._frames.site(known.made)
+        direction = metric_direction(stepped) if stepped is not None else ""
         return PlateauMetric(
             *(known.mode, len(found), found[0], last, min(found), max(found), found.index(best)),
             *(known.first_step, own.first, own.rate),
-            metric_direction(stepped) if stepped is not None else "",
-            *(self._frames.site(known.made), stepped),
+            direction or direction_of_names([known.metric_name]),
+            *(made, stepped),
+            name=known.metric_name,
+            mode_given=mode_given_at(made) or self._line_for_library(made, CHOOSES) if made is not None else None,
         )
+
+    def _line_for_library(self, made: Site, keywords: tuple[str, ...]) -> Site | None:
+        """Return the only line that gives one of `keywords` to the library that makes a scheduler in a call at `made`.
+
+        Return ``None`` if the script makes the scheduler.
+        """
+        given = [] if names_scheduler(made) else lines_giving(self._frames, keywords)
+        return given[0] if len(given) == 1 else None
 
     def _restart_record(self, known: _Scheduler, loaded: _Loaded) -> ScheduleRestarted:
         """Return the record of a scheduler that began at 0 although its optimizer continues from a loaded state."""
@@ -435,7 +469,8 @@ def _calling_frame(frame: FrameType) -> tuple[FrameType | None, str, object]:
             break
         code = at.f_code
         first = variables(at).get(code.co_varnames[0]) if code.co_argcount else None
-        is_method = isinstance(first, LRScheduler)
+        # A function that is given a scheduler is no method of it.
+        is_method = isinstance(first, LRScheduler) and hasattr(type(first), code.co_name)
         if not is_method and not schedulers.is_code_of_schedulers(code):
             break
         method, outer = code.co_name, first if is_method else outer
