@@ -8,6 +8,7 @@ import inspect
 import pickle
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -71,6 +72,19 @@ def test_the_length_of_a_schedule_and_the_rate_that_it_scales() -> None:
     lr_scheduler.LambdaLR(training.optimizer, lambda step: step + 1.0)
     found = [(one.scheduler, one.length, round(one.base, 6)) for one in training.found(ScheduleSeen)]
     assert found == [("OneCycleLR", 40, 0.02), ("CosineAnnealingLR", 7, 0.02), ("LambdaLR", 0, 0.02)]
+
+
+def _with_warm_up(step: int, *, num_warmup_steps: int, num_training_steps: int) -> float:
+    return min(1.0, step / num_warmup_steps, num_training_steps - step)
+
+
+def test_the_warm_up_that_a_schedule_was_made_for() -> None:
+    training = Training()
+    factor = partial(_with_warm_up, num_warmup_steps=500, num_training_steps=60)
+    lr_scheduler.LambdaLR(training.optimizer, factor)
+    lr_scheduler.LambdaLR(training.optimizer, lambda step: 1.0)
+    found = [(one.warmup, one.planned, one.warmup_given) for one in training.found(ScheduleSeen)]
+    assert found == [(500, 60, None), (0, 0, None)]
 
 
 def test_a_schedule_that_sets_its_first_rate_is_not_resumed() -> None:

@@ -25,6 +25,8 @@ class ScheduleSeen:
     :ivar made: the line that makes it; ``stepped``: that calls its ``step``.
     :ivar returned: the line that returns it, if no line of the script steps it.
     :ivar length: the number of steps that it is made for; 0 if it has none. ``base``: the highest rate that it scales.
+    :ivar warmup, planned: the steps of its warm-up and of the training, if it was made for such numbers; else 0.
+    :ivar warmup_given: the line that gives the warm-up to a library, which makes the scheduler.
     """
 
     scheduler: str
@@ -45,6 +47,9 @@ class ScheduleSeen:
     length: int = 0
     base: float = 0.0
     returned: Site | None = None
+    warmup: int = 0
+    planned: int = 0
+    warmup_given: Site | None = None
 
 
 @record

@@ -156,21 +156,53 @@ def _turns_back(seen: ScheduleSeen) -> Finding:
     Kind(
         "schedule-too-slow",
         "warning",
-        "a schedule that counts batches is stepped once per epoch: the rate stays near its beginning",
+        "a schedule for batches is stepped per epoch, or warms up for longer than the run: the rate stays low",
         rank=LEARNING + 65,
         questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
-        points_to="the line that makes the scheduler, and its `step()`",
+        points_to="the line that makes the scheduler, or gives a library its warm-up; and its `step()`",
     )
 )
 def too_slow(trace: Trace) -> list[Finding]:
-    """Report schedulers that are made to be stepped for each batch and are stepped once per epoch."""
-    return [
-        _too_slow(one)
-        for one in trace.facts.of(ScheduleSeen)
-        if one.ended
-        and one.steps >= max(thresholds.SCHEDULE_MIN_STEPS, thresholds.SCHEDULE_MIN_STEPS_PER_CALL * one.calls)
-        and (_is_made_for_batches(one) or _stays_in_warmup(one))
-    ]
+    """Report schedulers that are made to be stepped for each batch and are stepped once per epoch, and those whose
+    warm-up is longer than the training that they are made for.
+    """
+    seen = [one for one in trace.facts.of(ScheduleSeen) if one.ended and one.steps >= thresholds.SCHEDULE_MIN_STEPS]
+    few = [one for one in seen if one.steps >= thresholds.SCHEDULE_MIN_STEPS_PER_CALL * one.calls]
+    too_few = [_too_slow(one) for one in few if _is_made_for_batches(one) or _stays_in_warmup(one)]
+    return [*too_few, *(_warms_up_too_long(one) for one in seen if one not in few and _never_warms_up(one))]
+
+
+def _never_warms_up(seen: ScheduleSeen) -> bool:
+    """Return whether the warm-up is longer than the planned training, of which all was done.
+
+    A run that was cut short has done less than was planned.
+    """
+    is_done = 0 < seen.planned <= (1 + thresholds.SCHEDULE_LENGTH_TOLERANCE) * seen.calls + 1
+    return is_done and seen.warmup > seen.planned and _stays_in_warmup(seen)
+
+
+def _warms_up_too_long(seen: ScheduleSeen) -> Finding:
+    """Return the finding for one scheduler whose warm-up is longer than the training that it is made for."""
+    return Finding(
+        kind="schedule-too-slow",
+        severity="warning",
+        title=f"{seen.scheduler} warms up for {seen.warmup:,} steps, and is made for a training of {seen.planned:,}: "
+        f"the rate is {number(seen.last)} when training ends, {seen.last / seen.base:.2g} times the "
+        f"{number(seen.base)} that it is to reach",
+        confidence="likely",
+        sites=sites_of(("cause", seen.warmup_given or seen.made), ("stepped", seen.stepped)),
+        evidence={
+            "scheduler": seen.scheduler,
+            "optimizer": seen.optimizer,
+            "warmup": seen.warmup,
+            "planned": seen.planned,
+            "calls": seen.calls,
+            "steps": seen.steps,
+            "rate": seen.last,
+            "base_rate": seen.base,
+        },
+        advice=f"Make the warm-up a small part of the {seen.planned:,} steps, such as a tenth, or train for longer.",
+    )
 
 
 def _is_made_for_batches(seen: ScheduleSeen) -> bool:

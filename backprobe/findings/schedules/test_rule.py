@@ -27,6 +27,7 @@ MADE_FOR_BATCHES = replace(
     NEVER_STEPPED, scheduler="OneCycleLR", calls=8, rate=0.01, last=0.02, highest=0.02, length=151, stepped=STEPPED_SITE
 )
 LONG_WARMUP = replace(MADE_FOR_BATCHES, scheduler="LambdaLR", length=0, base=0.5)
+TOO_LONG_WARMUP = replace(LONG_WARMUP, calls=150, warmup=1000, planned=150)
 OF_OTHER_OPTIMIZER = ScheduleOfOther(
     "StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE
 )
@@ -91,6 +92,17 @@ def test_a_schedule_that_counts_batches_and_is_stepped_per_epoch() -> None:
     )
 
 
+def test_a_warm_up_that_is_longer_than_the_training() -> None:
+    found = only(traced(STEP, seen=[TOO_LONG_WARMUP]))
+    assert (found.kind, found.severity, found.confidence) == ("schedule-too-slow", "warning", "likely")
+    assert found.title == (
+        "LambdaLR warms up for 1,000 steps, and is made for a training of 150: the rate is 0.02 when training ends, "
+        "0.04 times the 0.5 that it is to reach"
+    )
+    given = only(traced(STEP, seen=[replace(TOO_LONG_WARMUP, warmup_given=at(3))]))
+    assert [(one.role, one.site) for one in given.sites] == [("cause", at(3)), ("stepped", STEPPED_SITE)]
+
+
 @pytest.mark.parametrize(
     "seen",
     [
@@ -102,6 +114,12 @@ def test_a_schedule_that_counts_batches_and_is_stepped_per_epoch() -> None:
         replace(LONG_WARMUP, highest=0.03),
         replace(LONG_WARMUP, calls=2),
         replace(LONG_WARMUP, calls=40),
+        replace(TOO_LONG_WARMUP, planned=1500),
+        replace(TOO_LONG_WARMUP, planned=0),
+        replace(TOO_LONG_WARMUP, warmup=140),
+        replace(TOO_LONG_WARMUP, ended=False),
+        replace(TOO_LONG_WARMUP, steps=49, calls=49, planned=49),
+        replace(TOO_LONG_WARMUP, last=0.3, highest=0.3),
         replace(NEVER_STEPPED, calls=1),
         replace(NEVER_STEPPED, steps=49),
         replace(NEVER_STEPPED, ended=False),

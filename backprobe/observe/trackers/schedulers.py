@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from operator import is_not
 from types import FrameType
 from typing import Any
@@ -45,6 +46,8 @@ STEPS_WITH_LOOKUP = frozenset((1, 2, 16, 128))
 MAX_FRAMES = 12
 #: Arguments of the Trainer's settings that choose a scheduler.
 CHOOSES = ("lr_scheduler_type",)
+#: Arguments that give the length of the warm-up to a library.
+WARMS_UP = ("warmup_steps", "warmup_ratio", "num_warmup_steps")
 #: Methods in which a scheduler makes no step.
 CONSTRUCTS, LOADS = "__init__", "load_state_dict"
 
@@ -109,6 +112,8 @@ class _Scheduler:
     period: int = 0
     length: int = 0
     base: float = 0.0
+    warmup: int = 0
+    planned: int = 0
     mode: str = ""
     calls: int = 0
     stepped: CodeLocation | None = None
@@ -274,6 +279,8 @@ class SchedulerTracker(Tracker):
             period=_cosine_period(scheduler),
             length=_total_steps(scheduler),
             base=_base_rate(scheduler),
+            warmup=_given_number(scheduler, "num_warmup_steps"),
+            planned=_given_number(scheduler, "num_training_steps"),
             mode=str(getattr(scheduler, "mode", "")) if isinstance(scheduler, ReduceLROnPlateau) else "",
             last_steps=state.steps,
         )
@@ -374,6 +381,9 @@ class SchedulerTracker(Tracker):
             length=known.length,
             base=known.base,
             returned=returned_at(made) if made is not None and not (stepped and is_step_call(stepped)) else None,
+            warmup=known.warmup,
+            planned=known.planned,
+            warmup_given=self._line_for_library(made, WARMS_UP) if known.warmup and made is not None else None,
         )
 
     def _has_ended_normally(self) -> bool:
@@ -506,3 +516,11 @@ def _base_rate(scheduler: torch.optim.lr_scheduler.LRScheduler) -> float:
     """Return the highest base learning rate of a scheduler; 0 if it has none."""
     rates = getattr(scheduler, "base_lrs", ())
     return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)
+
+
+def _given_number(scheduler: torch.optim.lr_scheduler.LRScheduler, name: str) -> int:
+    """Return the number `name` that the factor of a ``LambdaLR`` was made with (``functools.partial``); else 0."""
+    factors = getattr(scheduler, "lr_lambdas", ())
+    tables = [one.keywords for one in factors if isinstance(one, partial)] if isinstance(factors, list) else []
+    numbers = [table.get(name) for table in tables]
+    return max((number for number in numbers if isinstance(number, int)), default=0)
