@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss, UndetachedStep
+from backprobe.records import AttachedAdvantage, CollapsedEmbeddings, ReversedStep, StraightThroughLoss, UndetachedStep
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -511,3 +511,107 @@ def test_a_straight_through_step_that_detaches_nothing(loss: Loss, lines: list[s
     found = [one for one in trace.findings if one.kind == "zero-grad"]
     assert [one.sites[0].site.text.partition("# ")[2] for one in found] == lines
     assert all("straight-through step detaches nothing" in one.title and ".detach()" in one.advice for one in found)
+
+
+def swapped(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    y = z.round()  # rounded
+    return (y + (z - y).detach()).square().mean()  # step
+
+
+def swapped_in_two_lines(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    y = (z * 4).floor() / 4  # rounded
+    rest = z.detach() - y.detach()
+    return (rest + y).square().mean()  # step
+
+
+def swapped_without_gradients(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    y = torch.sign(z)  # rounded
+    with torch.no_grad():
+        rest = z - y
+    return (y + rest).square().mean()  # step
+
+
+def swapped_as_a_sum(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    y = torch.round(z)  # rounded
+    return (z.detach() + y - y.detach()).square().mean()  # step
+
+
+def swapped_as_a_difference(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    y = torch.round(z)  # rounded
+    return (y - y.detach() + z.detach()).square().mean()  # step
+
+
+def rounded_anew(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (torch.round(z) + (z - torch.round(z)).detach()).square().mean()  # rounded # step
+
+
+def straight_through(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + (y - x).detach()  # step
+
+
+def arguments_swapped(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return straight_through(z.round(), z).square().mean()  # rounded
+
+
+SWAPPED = [
+    swapped,
+    swapped_in_two_lines,
+    swapped_without_gradients,
+    swapped_as_a_sum,
+    swapped_as_a_difference,
+    rounded_anew,
+    arguments_swapped,
+]
+
+
+@pytest.mark.parametrize("loss", SWAPPED)
+def test_a_straight_through_step_the_wrong_way_round(loss: Loss) -> None:
+    trace = watched(Quantizer(), loss, 10, 6)
+    (one,) = trace.facts.of(ReversedStep)
+    assert ("# step" in one.site.text, "# rounded" in one.rounded.text) == (True, True)
+    found = next(one for one in trace.findings if one.kind == "zero-grad")
+    assert found.sites[0].site == one.site
+    assert "wrong way round" in found.title
+
+
+def as_a_sum(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z + z.round().detach() - z.detach()).square().mean()
+
+
+def as_a_difference(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z - z.detach() + z.round()).square().mean()
+
+
+def in_the_right_order(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return straight_through(z, z.round()).square().mean()
+
+
+def remainder(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    return (z - z.round() + z.floor()).square().mean()
+
+
+def residual_codes(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(x)
+    coarse = straight_through(z, z.round())
+    fine = straight_through(z - coarse, ((z - coarse) * 8).round() / 8)
+    return (coarse + fine).square().mean()
+
+
+@pytest.mark.parametrize(
+    "loss", [as_a_sum, as_a_difference, in_the_right_order, remainder, residual_codes, rounded_and_detached, rounded]
+)
+def test_other_uses_of_step_functions_are_not_the_wrong_way_round(loss: Loss) -> None:
+    trace = watched(Quantizer(), loss, 10, 6)
+    assert not trace.facts.of(ReversedStep)
+    assert loss is rounded or "zero-grad" not in [one.kind for one in trace.findings]

@@ -28,6 +28,7 @@ from .loss_targets import (
     AttachedAdvantage,
     CancellingDifference,
     CollapsedEmbeddings,
+    ReversedStep,
     StraightThroughLoss,
     UndetachedStep,
 )
@@ -220,6 +221,7 @@ __all__ = [
     "Replicas",
     "Retained",
     "Reuse",
+    "ReversedStep",
     "Root",
     "SampleWithoutGradient",
     "SavedBytes",

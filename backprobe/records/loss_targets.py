@@ -75,6 +75,20 @@ class UndetachedStep:
 
 @record
 @dataclass(frozen=True, slots=True)
+class ReversedStep:
+    """A straight-through step ``y + (x - y).detach()`` of a step function ``y``: all of its gradient goes to ``y``.
+
+    :ivar site: its line. ``rounded``: the line that applies the step function.
+    :ivar step: the first step of the run in which it was observed.
+    """
+
+    site: Site
+    rounded: Site
+    step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class CancellingDifference:
     """A comparison of two equal values that were computed from the same parameters, both with a graph.
 

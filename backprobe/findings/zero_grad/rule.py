@@ -14,7 +14,7 @@ from ... import thresholds
 from ...basics.text import few
 from ...basics.torch_texts import COMPILED
 from ...ops import OpInfo, info
-from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site, UndetachedStep
+from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, ReversedStep, Site, UndetachedStep
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..relations.module_backward import without_own_backward
@@ -93,16 +93,24 @@ def _zero_grads(trace: Trace) -> list[Finding]:
             continue
         explained |= names
         ordered = sorted(names, key=place.__getitem__)
-        undetached = _undetached_step(trace, run)
-        found.append(_finding(run, ordered, call, _zero_weights(trace, ordered, call), undetached))
+        through = _straight_through_step(trace, run)
+        found.append(_finding(run, ordered, call, _zero_weights(trace, ordered, call), through))
     return found
 
 
-def _undetached_step(trace: Trace, run: NodeRun) -> Site | None:
-    """Return the line of a straight-through step without ``detach`` in the function that applies a step function."""
+def _straight_through_step(trace: Trace, run: NodeRun) -> UndetachedStep | ReversedStep | None:
+    """Return the straight-through step that gives the gradient to a step function, if `run` is that function's.
+
+    It is written the wrong way round, or is in the same function and detaches nothing.
+    """
     at = run.site
-    steps = (one.site for one in trace.facts.of(UndetachedStep) if at is not None and info(run.name).zero_derivative)
-    return next((one for one in steps if at is not None and (one.file, one.function) == (at.file, at.function)), None)
+    if at is None or not info(run.name).zero_derivative:
+        return None
+    wrong_way = next((one for one in trace.facts.of(ReversedStep) if one.rounded == at), None)
+    if wrong_way is not None:
+        return wrong_way
+    steps = trace.facts.of(UndetachedStep)
+    return next((one for one in steps if (one.site.file, one.site.function) == (at.file, at.function)), None)
 
 
 def _died(trace: Trace) -> list[Finding]:
@@ -164,7 +172,7 @@ def _died(trace: Trace) -> list[Finding]:
         for run, names, call in groups.values()
         for factors in [_zero_factors(trace, run, call, names)]
         if factors or not _has_zero_factors(run)
-        for found in [_finding(run, sorted(names), call, factors, died=True)]
+        for found in [_finding(run, sorted(names), call, factors, _straight_through_step(trace, run), died=True)]
     ]
 
 
@@ -452,13 +460,13 @@ def _finding(
     names: list[str],
     call: BackwardCall,
     zeros: Sequence[Parameter] = (),
-    undetached: Site | None = None,
+    through: UndetachedStep | ReversedStep | None = None,
     died: bool = False,
 ) -> Finding:
     """Return the finding for a node that turns gradients into zeros, or around which they cancel.
 
     :param zeros: the parameters, if all of them are zero themselves.
-    :param undetached: the line of the straight-through step that lets the gradient go through it.
+    :param through: the straight-through step that gives the gradient to it.
     :param died: they learned before.
     """
     op = run.node.op or run.name
@@ -476,10 +484,13 @@ def _finding(
         why = "a factor of zero or a mask leaves out everything that it got"
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
     defined = dict.fromkeys(parameter.defined for parameter in zeros)
-    if undetached is not None and flat:
+    wrong_way = isinstance(through, ReversedStep)
+    if wrong_way and flat:
+        why = f"the straight-through step is the wrong way round, and gives them all to {op}"
+    elif through is not None and flat:
         why += ", and the straight-through step detaches nothing"
     drawn = sample.site if sample is not None and sample.site != run.site else None
-    cuts = ("cut", drawn), ("cut", undetached if flat else None), ("cut", run.site)
+    cuts = ("cut", drawn), ("cut", through.site if through is not None and flat else None), ("cut", run.site)
     sites = sites_of(*cuts, *(("defined", site) for site in defined), ("failed", call.site))
     return Finding(
         kind="zero-grad",
@@ -509,9 +520,12 @@ def _finding(
             if zeros and died
             else "Initialise one of the factors with random values; LoRA starts with random A and zero B."
             if zeros
+            else f"Write x + (y - x).detach(), where y is the result of {op}. Then the forward uses y, and the "
+            "gradient goes to x."
+            if wrong_way and flat
             else "Detach the difference, x + (y - x).detach(): only then does the gradient go to x, around the step "
             "function."
-            if undetached is not None and flat
+            if through is not None and flat
             else "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
             "temperature), or a straight-through estimator."
             if flat

@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
 from learning import DEAD, STEP, flat, lost, reached, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, NodeRun, ParameterStat, Site, Step
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, NodeRun, ParameterStat, ReversedStep, Site, Step
 from backprobe.traces import Steps, TracedStep
 
 #: Kind -> a run that shows it; the sites of the finding.
@@ -42,6 +42,18 @@ def test_a_step_function_is_named_as_one() -> None:
     found = only(traced(flat("RoundBackward0"), parameters=DEAD))
     assert found.evidence["always_flat"]
     assert "straight-through" in found.advice
+
+
+def test_a_straight_through_step_the_wrong_way_round_is_named_first() -> None:
+    seen = flat("RoundBackward0")
+    rounded = next(one.site for one in seen.nodes if one.name == "RoundBackward0")
+    other = ReversedStep(at(55), at(50), 0)
+    found = only(traced(seen, parameters=DEAD, seen=(ReversedStep(at(44), rounded, 0), other)))
+    assert [one.site for one in found.sites[:2]] == [at(44), rounded]
+    assert "(the straight-through step is the wrong way round, and gives them all to " in found.title
+    assert "x + (y - x).detach()" in found.advice
+    elsewhere = only(traced(seen, parameters=DEAD, seen=(other,)))
+    assert elsewhere.sites[0].site == rounded
 
 
 def test_a_weight_of_zero_counts_after_three_steps() -> None:
