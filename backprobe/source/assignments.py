@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from ..records import Site
-from .calls import functions_called
+from .calls import calls_with_values, functions_called
 from .candidates import Candidate, Reason, best, likeliest
 from .frames import Frames
 from .index import Reference, Scope, SourceIndex, arguments_of, container, index_of, indexes, last_name, spans
@@ -332,8 +332,20 @@ def freezes(frames: Frames) -> list[Site]:
 
 
 def thawing(frames: Frames) -> list[Site]:
-    """Return the lines of the user's code that turn ``requires_grad`` of existing tensors on."""
-    return _requires_grad_lines(frames, lambda value: value is None or is_true(value))
+    """Return the lines of the user's code that turn ``requires_grad`` of existing tensors on.
+
+    If a function gets the value as a parameter, they are the lines that call it with this value.
+    """
+    found = _requires_grad_lines(frames, lambda value: value is None or is_true(value))
+    for index in indexes(frames.users_files(), "requires_grad"):
+        for _, value in requires_grad_values(index):
+            inverted = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+            name = value.operand if inverted else value  # type: ignore[union-attr]
+            bound = index.scopes[name].holder(name.id).bound.get(name.id, []) if isinstance(name, ast.Name) else []
+            if len(bound) == 1 and isinstance(bound[0], ast.arg):
+                calls = calls_with_values(frames, index, bound[0])
+                found += [site for site, given in calls if (is_false if inverted else is_true)(given)]
+    return list(dict.fromkeys(found))
 
 
 def _requires_grad_lines(frames: Frames, sets: Callable[[ast.AST | None], bool]) -> list[Site]:

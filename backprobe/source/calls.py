@@ -157,6 +157,29 @@ def values_given_to(index: SourceIndex, parameter: ast.arg) -> list[ast.AST]:
     return given
 
 
+def calls_with_values(frames: Frames, index: SourceIndex, parameter: ast.arg) -> list[tuple[Site, ast.AST]]:
+    """Return the calls of a function in the user's code, each with what it gives to a parameter, or the default.
+
+    Calls of another function of the same name count, too.
+    """
+    arguments, function = index.parents[parameter], index.scopes[parameter]
+    assert isinstance(arguments, ast.arguments)
+    ordered = [*arguments.posonlyargs, *arguments.args]
+    defaults = dict(zip(reversed(ordered), reversed(arguments.defaults), strict=False))
+    defaults |= {a: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
+    place = function.parameters.index(parameter.arg) if parameter.arg in function.parameters else -1
+    found = []
+    for other in indexes(frames.users_files(), function.name):
+        for call in other.of(ast.Call):
+            if last_name(call.func) != function.name:
+                continue
+            given = [word.value for word in call.keywords if word.arg == parameter.arg]
+            given += call.args[place : place + 1] if place >= 0 else []
+            given += [defaults[parameter]] if parameter in defaults else []
+            found += [(other.site(call), value) for value in given[:1]]
+    return found
+
+
 def checkpointing_lines(frames: Frames) -> list[Site]:
     """Return the calls of the user's code that turn activation checkpointing on in a library's model, or make it
     reentrant.
