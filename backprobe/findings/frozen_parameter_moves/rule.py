@@ -3,11 +3,12 @@ same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ... import thresholds
 from ...basics.text import few, plural
-from ...records import Finding, LedgerRow, ZeroedElements
+from ...records import Finding, LedgerRow, Site, ZeroedElements
 from ...records import ledger as events
 from ..relations.ledger import books, names_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
@@ -39,9 +40,12 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
         moved, kept = sum(row.moved for row in rows), sum(row.kept for row in rows)
         if moved < thresholds.LEDGER_MIN_PERIODS or kept or not names or set(names) == book.names:
             continue
-        zeroed = next(
-            (e.site for row in rows for e in reversed(row.events) if e.what == events.ZEROED and e.site), None
-        )
+        zeroed = next(_zeroed_at(rows), None)
+        # A frozen parameter gets no gradient that could be set to zero again: the line was observed before.
+        earlier = {*_zeroed_at([row for row in book.rows if not set(names).isdisjoint(row.parameters)])}
+        inferred = zeroed is None and len(earlier) == 1
+        if inferred:
+            zeroed = earlier.pop()
         first, name = min(row.first for row in rows), book.optimizer.name
         found.append(
             Finding(
@@ -49,7 +53,7 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
                 severity="warning",
                 title=f"{few(names)} {plural(names, 'has', 'have')} gradients of zero, but {name} still moves "
                 f"{plural(names, 'it', 'them')} by momentum or weight decay, since step {first} or earlier",
-                confidence="certain",
+                confidence="likely" if inferred else "certain",
                 step=first,
                 parameters=names,
                 sites=sites_of(
@@ -149,6 +153,11 @@ def _advice(by: str, rows: bool, whole: bool) -> str:
         f"{zero}. Multiply the weights themselves by the mask under torch.no_grad() after each step, or apply the mask "
         "in the forward, as torch.nn.utils.prune does."
     )
+
+
+def _zeroed_at(rows: Iterable[LedgerRow]) -> Iterator[Site]:
+    """Yield the known lines that set gradients to zero in `rows`, the last of each row first."""
+    return (e.site for row in rows for e in reversed(row.events) if e.what == events.ZEROED and e.site)
 
 
 def _is_zeroed(row: LedgerRow) -> bool:

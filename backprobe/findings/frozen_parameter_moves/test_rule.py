@@ -48,6 +48,16 @@ def test_a_frozen_parameter_whose_gradient_stays_zero() -> None:
     assert only(ledger(TRAINED, row(ZEROS, frozen=True))).kind == "frozen-parameter-moves"
 
 
+def test_the_line_that_cleared_a_frozen_parameter_with_zeros_before() -> None:
+    before = row(ZEROED, gave(32), USED, periods=2, first=1, last=2)
+    frozen = row(ZEROS, frozen=True, first=3)
+    found = only(ledger(TRAINED, before, frozen))
+    assert (found.sites[0].role, found.sites[0].site, found.confidence) == ("zeroed", at(35), "likely")
+    other = row(replace(ZEROED, site=at(36)), gave(32), USED, periods=1, first=2, last=2)
+    found = only(ledger(TRAINED, before, other, frozen))
+    assert (found.sites[0].role, found.confidence) == ("stepped", "certain")
+
+
 def test_what_is_no_frozen_parameter_that_moves() -> None:
     for rows in (
         [TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS, moved=0, kept=5)],  # it stays as it was
