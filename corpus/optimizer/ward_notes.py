@@ -69,7 +69,7 @@ def build():
 
 def set_trainable(module, flag):
     for p in module.parameters():
-        p.requires_grad_(flag)
+        p.requires_grad_(flag)  # HERE
 
 
 class GradualUnfreeze(TrainerCallback):
