@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 EXPECT = {
     "class": "cleared-with-zeros", "kind": "frozen-parameter-moves", "line": ("zeroed", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyninth", "written": "2026-11-29",
 }
 
 torch.manual_seed(41)

@@ -18,7 +18,7 @@ from transformers import (
 
 EXPECT = {
     "class": "thawed-by-helper", "framework": "transformers", "kind": "parameter-not-in-optimizer", "line": ("thawed", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyninth", "written": "2026-11-29",
 }
 
 set_seed(11)

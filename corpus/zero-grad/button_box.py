@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 EXPECT = {
     "class": "straight-through-reversed", "kind": "zero-grad", "line": ("cut", "HERE"),
-    "set": "ledger", "written": "2026-11-29",
+    "set": "twentyninth", "written": "2026-11-29",
 }
 
 class Compartments(nn.Module):
