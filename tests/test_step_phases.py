@@ -20,6 +20,8 @@ from backprobe.traces.phases import PHASES, typical_step
 
 #: Seconds that a part of a step sleeps, at least: on a busy machine it sleeps longer.
 NAP_S = 0.01
+#: The share of its sleep that a part has at least: backprobe's own time, which is subtracted, is an estimate.
+LEAST = 0.5
 STEPS = 10
 
 
@@ -76,7 +78,7 @@ def test_each_part_has_the_time_that_it_takes() -> None:
     assert trace.step_phases and all(one.step >= 3 for one in trace.step_phases)  # the first ones are inspected
     for one in trace.step_phases:
         for name, count in naps.items():
-            assert getattr(one, name) >= 0.95 * count * NAP_S, (name, one)  # backprobe's own time is estimated
+            assert getattr(one, name) >= LEAST * count * NAP_S, (name, one)
         assert one.seconds == pytest.approx(sum(getattr(one, name) for name in PHASES))
 
 
@@ -90,13 +92,13 @@ def test_the_parts_are_no_longer_than_the_step() -> None:
 def test_after_a_derivative_the_forward_goes_on() -> None:
     trace = recorded({"after derivative": 2, "rest": 0}, penalty=True)
     assert trace.step_phases
-    assert all(one.forward >= 1.8 * NAP_S for one in trace.step_phases)
+    assert all(one.forward >= LEAST * 2 * NAP_S for one in trace.step_phases)
 
 
 def test_an_evaluation_belongs_to_what_comes_before_the_forward() -> None:
     trace = recorded({"evaluation": 3})
     assert trace.step_phases
-    assert all(one.before >= 2.7 * NAP_S for one in trace.step_phases)
+    assert all(one.before >= LEAST * 3 * NAP_S for one in trace.step_phases)
 
 
 def test_kept_steps_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

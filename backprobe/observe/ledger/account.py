@@ -211,8 +211,10 @@ def may_be_nonzero(grad: torch.Tensor) -> bool:
     the time of ``torch.any``.
     """
     here = private.local(grad)
-    if here is None or not private.is_readable(here) or not here.is_cpu or here.numel() == 0:
-        return here is None or here.numel() != 0
+    if here is None or not private.is_readable(here) or not here.is_cpu or here.is_nested:
+        return True
+    if here.numel() == 0:
+        return False
     here = here.detach()
     count = min(MAX_ELEMENTS_READ_AT_FIRST, here.numel())
     if here.is_contiguous() and any(here.as_strided((count,), (here.numel() // count,)).tolist()):
