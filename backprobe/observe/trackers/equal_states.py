@@ -166,7 +166,7 @@ class EqualStatesTracker(Tracker):
         """Note a call with data that has several rows, and that its result follows from it."""
         if given is parameter or given.requires_grad or not given.is_floating_point() or given.dim() < 2:
             return
-        if given.numel() > MAX_ELEMENTS or len(given) < 2 or not private.is_dense(given):
+        if not private.is_dense(given) or len(given) < 2 or given.numel() > MAX_ELEMENTS:
             return
         self._next_call += 1
         stack = self._context.modules.stack
