@@ -699,3 +699,8 @@ RETAINED_MIN_GRAPHS = 3
 RETAINED_CALLS_BEFORE_CHECK = 8
 #: Different steps with recompilations that are reported: varying shapes need two or three.
 RECOMPILED_MIN_STEPS = 4
+
+# --- The time of a step ---
+
+#: Largest share of backprobe's own time, an estimate, in a step whose parts are timed: what is left is the step's.
+STEP_PHASES_MAX_OWN_SHARE = 0.75

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from watching import watched
 
+from backprobe import thresholds
 from backprobe.observe.schedule.settings import Settings
 from backprobe.observe.trackers import step_phases
 from backprobe.records import StepPhases
@@ -104,7 +105,7 @@ def test_an_evaluation_belongs_to_what_comes_before_the_forward() -> None:
 
 def test_kept_steps_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_phases, "MAX_STEPS", 6)
-    numbers = [one.step for one in recorded({}, steps=40).step_phases]
+    numbers = [one.step for one in recorded({"forward": 2}, steps=40).step_phases]
     assert 3 <= len(numbers) <= 6
     gaps = {b - a for a, b in itertools.pairwise(numbers)}
     assert max(gaps) <= 2 * min(gaps) and numbers[-1] > 25
@@ -125,3 +126,8 @@ def test_the_page_has_the_typical_step() -> None:
     assert typical is not None and row is not None
     assert row == {"steps": typical.steps, "seconds": [getattr(typical, name) for name in PHASES]}
     assert phases(Trace()) is None
+
+
+def test_a_step_of_which_backprobe_takes_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "STEP_PHASES_MAX_OWN_SHARE", 0.0)
+    assert recorded({"forward": 1}).step_phases == ()

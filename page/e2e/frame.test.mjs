@@ -234,7 +234,7 @@ describe("data that cannot be shown is told in words", () => {
     "without a run": ["", /page without a run in it/],
     "not base64": ["%%%", /damaged .*write it again/],
     "cut in the middle": [packed("nan").subarray(0, 3000).toString("base64"), /damaged .*write it again/],
-    "another format": [gzip({ ...documentOf("nan"), format: 99 }), /reads format 2; the data has format 99/],
+    "another format": [gzip({ ...documentOf("nan"), format: 99 }), /reads format 3; the data has format 99/],
     "no document": [gzip(null), /damaged \(it holds no document\)/],
     "parts missing": [
       gzip({ ...documentOf("nan"), layouts: undefined, sites: undefined }),

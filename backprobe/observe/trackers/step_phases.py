@@ -1,7 +1,8 @@
 """How long the parts of a recorded step take: what comes before the forward, forward, backward, and optimizer.
 
 Only steps whose nodes are recorded, and that are not inspected closely, are timed: elsewhere it is not known when the
-forward begins, or observing takes many times what the step itself does. Times are the host's: work that an accelerator
+forward begins, or observing takes many times what the step itself does. Backprobe's own time is an estimate; a step of
+which it takes the largest part is left out. Times are the host's: work that an accelerator
 does later counts where the script waits for it.
 """
 
@@ -11,6 +12,7 @@ import time
 
 import torch
 
+from ... import thresholds
 from ...records import Step, StepPhases
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
@@ -34,6 +36,8 @@ class StepPhasesTracker(Tracker):
         self._seconds = [0.0] * 5
         self._phase = self._before_call = BEFORE
         self._began = self._own_seconds = 0.0
+        #: The time when the step began, and backprobe's own time then.
+        self._step_began = self._own_at_step = 0.0
         #: Seconds between an optimizer's step and the forward that has just begun: what they belong to shows when the
         #: next event comes.
         self._before_forward = 0.0
@@ -50,6 +54,7 @@ class StepPhasesTracker(Tracker):
         self._is_timed, self._seconds = not inspecting, [0.0] * 5
         self._seconds[BEFORE], self._before_forward = self._before_forward, 0.0
         self._phase, self._began, self._own_seconds = BEFORE, time.perf_counter(), self._own.until_now
+        self._step_began, self._own_at_step = self._began, self._own_seconds
         if in_forward:
             self._phase = FORWARD
 
@@ -96,6 +101,9 @@ class StepPhasesTracker(Tracker):
         """Keep the times of a step that had a forward and a backward."""
         is_timed, self._is_timed = self._is_timed, False
         if not is_timed or not (self._seconds[FORWARD] and self._seconds[BACKWARD]):
+            return
+        elapsed = time.perf_counter() - self._step_began
+        if self._own.until_now - self._own_at_step > thresholds.STEP_PHASES_MAX_OWN_SHARE * elapsed:
             return
         if self._count % self._interval == 0:
             self._kept.append(StepPhases(step.index, *self._seconds))
