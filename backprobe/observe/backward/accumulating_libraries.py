@@ -14,15 +14,18 @@ Note [Libraries that accumulate]:
 
 from __future__ import annotations
 
+import inspect
 import sys
-from types import FrameType
-from typing import NamedTuple
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import torch
 
 from ...source.frames import variables
 
 _TRAINER, _ACCELERATOR, _STATE = "transformers.trainer", "accelerate.accelerator", "accelerate.state"
+#: The variable of ``training_step`` with the number of labels in all batches of the step.
+_ITEMS = "num_items_in_batch"
 #: Arguments that give a library the number of accumulated batches.
 COUNT_KEYWORDS = frozenset(("gradient_accumulation_steps", "accumulate_grad_batches"))
 
@@ -41,15 +44,15 @@ class BackwardCaller(NamedTuple):
 
 def backward_caller(frame: FrameType | None) -> BackwardCaller:
     """Return which library makes a backward call that `frame` makes: the outermost of those that are known."""
-    trainer, accelerator = _file_of(_TRAINER), _file_of(_ACCELERATOR)
+    trainer = _code_of(_TRAINER, "Trainer", "training_step")
+    accelerator = _code_of(_ACCELERATOR, "Accelerator", "backward")
     found = BackwardCaller("")
-    if not (trainer or accelerator):
+    if trainer is None and accelerator is None:
         return found
     while frame is not None:
-        code = frame.f_code
-        if code.co_name == "training_step" and code.co_filename == trainer:
-            return BackwardCaller("transformers", _number(variables(frame).get("num_items_in_batch")))
-        if code.co_name == "backward" and code.co_filename == accelerator:
+        if frame.f_code is trainer:
+            return BackwardCaller("transformers", _number(variables(frame).get(_ITEMS)))
+        if frame.f_code is accelerator:
             found = BackwardCaller("accelerate")
         frame = frame.f_back
     return found
@@ -58,14 +61,16 @@ def backward_caller(frame: FrameType | None) -> BackwardCaller:
 def accelerate_count() -> int:
     """Return the number of batches that the script's accelerator accumulates; 1 if it has none."""
     state = getattr(sys.modules.get(_STATE), "GradientState", None)
-    shared = getattr(state, "_shared_state", None) or {}
+    # All instances share one dictionary, an attribute of the class; making one would set what is not set yet.
+    shared: dict[str, Any] = next((one for one in vars(state or object).values() if type(one) is dict), {})
     count = (shared.get("plugin_kwargs") or {}).get("num_steps", 1)
     return count if isinstance(count, int) else 1
 
 
-def _file_of(module: str) -> str:
-    """Return the file of an imported module; empty if it is not imported."""
-    return getattr(sys.modules.get(module), "__file__", None) or ""
+def _code_of(module: str, kind: str, method: str) -> CodeType | None:
+    """Return the code of a method of a class in an imported module; ``None`` if there is no such method."""
+    function = getattr(getattr(sys.modules.get(module), kind, None), method, None)
+    return getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
 
 
 def _number(value: object) -> float | None:

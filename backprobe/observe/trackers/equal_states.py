@@ -6,7 +6,7 @@ and the next state of each stored transition are equal. A pair of calls is repor
 
 - The two calls multiply inputs with the same parameters, or with parameters of equal shapes, as those of a target
   network. Their inputs are floating-point tensors without a graph that come from different tensors, are in different
-  memory, and are equal bit for bit.
+  memory, and are equal: a sum with a weight for each position tells, because an input may be freed after its call.
 - To the result of one call, or to what follows from it, other data are added: a number for each row. The sum has no
   graph, and is compared with what follows from the result of the other call, which has one. So a teacher's output is
   not meant, as no data are added to it; nor are two views of one batch.
@@ -17,6 +17,7 @@ and the next state of each stored transition are equal. A pair of calls is repor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
@@ -26,14 +27,22 @@ import torch
 
 from ... import thresholds
 from ...ops import canonical, canonical_names
-from ...records import EqualStates
+from ...records import EqualStates, Step
 from ...source.frames import CodeLocation
 from ...source.overwritten import appended_transitions, returned_and_overwritten
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.structure import tensors_in
-from ..forward.followed_tensors import ADDITIONS, CASTS, DIFFERENCES, SHAPES, TRANSPOSES, FollowedTensors
+from ..forward.followed_tensors import (
+    ADDITIONS,
+    CASTS,
+    DIFFERENCES,
+    SCALINGS,
+    SHAPES,
+    TRANSPOSES,
+    FollowedTensors,
+)
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -41,7 +50,7 @@ from ..tracker_context import TrackerContext
 
 _Tensor = torch.Tensor
 #: Operations whose result has the values of its input, or values that follow from them alone.
-_SAME_SOURCE = SHAPES | TRANSPOSES | CASTS | canonical_names("clone detach mul div sub add")
+_SAME_SOURCE = SHAPES | TRANSPOSES | CASTS | SCALINGS | ADDITIONS | DIFFERENCES | canonical_names("clone detach")
 #: Maximum number of calls that are kept in a step, of elements of an input that are compared, and of pairs of lines.
 MAX_CALLS, MAX_ELEMENTS, MAX_PAIRS = 32, 1 << 22, 50
 #: Maximum number of steps in which one pair of calls is compared.
@@ -59,18 +68,36 @@ class _Source(NamedTuple):
     made: CodeLocation | None
 
 
-@dataclass
-class _Call:
-    """The first operation of a call that uses parameters.
+class _Place(NamedTuple):
+    """The place of a call: the source of its input, the line that calls it, and the call of the module."""
 
-    :ivar given: its input; ``shape``: that of the parameter; ``spot``: the line that calls the module.
-    """
-
-    given: torch.Tensor
-    shape: tuple[int, ...]
     source: _Source
     spot: CodeLocation | None
     where: ModuleCallRef | None
+
+
+class _Input(NamedTuple):
+    """The facts that are kept of an input, which may be freed as soon as the call is over.
+
+    :ivar kind: shape, dtype and device; ``address``: of its memory; ``total``: a weighted sum of its elements, which
+        tells whether two inputs are equal.
+    """
+
+    kind: tuple[object, ...]
+    shape: tuple[int, ...]
+    address: int
+    total: torch.Tensor
+
+
+class _Call(NamedTuple):
+    """The first operation of a call that uses parameters.
+
+    :ivar given: its input; ``shape``: that of the parameter; ``place``: where the module is called.
+    """
+
+    given: _Input
+    shape: tuple[int, ...]
+    place: _Place
 
 
 class _Results(NamedTuple):
@@ -89,8 +116,8 @@ class _Pair:
         differ between steps.
     """
 
-    prediction: _Call
-    target: _Call
+    prediction: _Place
+    target: _Place
     rows: int
     first: int
     last: int = -1
@@ -117,6 +144,10 @@ class EqualStatesTracker(Tracker):
         """Forget the tensors of the last step, but not the data that was made after its optimizer stepped."""
         if inspecting:
             self._sources.keep_living(MAX_SOURCES)
+        self._forget()
+
+    def step_ended(self, step: Step) -> None:
+        """Forget the tensors of the step: the next one may not be recorded."""
         self._forget()
 
     def observing_pauses(self) -> None:
@@ -168,14 +199,14 @@ class EqualStatesTracker(Tracker):
             return
         if not private.is_dense(given) or len(given) < 2 or given.numel() > MAX_ELEMENTS:
             return
+        if private.is_unsafe_to_read(given):
+            return
         self._next_call += 1
         stack = self._context.modules.stack
         self._calls[self._next_call] = _Call(
-            given,
+            _input_of(given),
             tuple(parameter.shape),
-            self._source_of(given),
-            self._calling_line(op.frame),
-            stack[0] if stack else None,
+            _Place(self._source_of(given), self._calling_line(op.frame), stack[0] if stack else None),
         )
         self._calls.pop(self._next_call - MAX_CALLS, None)
         self._put(op.out, _Results(frozenset((self._next_call,))))
@@ -202,7 +233,7 @@ class EqualStatesTracker(Tracker):
         name = canonical(op_name(op.func))
         if name in ADDITIONS or name in DIFFERENCES:
             added = [one for one in tensors if self._results.get(one) is None]
-            given = [call.given for number in calls if (call := self._calls.get(number)) is not None]
+            given = [call.given.shape for number in calls if (call := self._calls.get(number)) is not None]
             if any(_is_reward(one, given) for one in added) and not bootstrapped:
                 value = next(one for one in tensors if self._results.get(one) is not None)
                 if not private.is_unsafe_to_read(value):
@@ -228,22 +259,22 @@ class EqualStatesTracker(Tracker):
         if not predictions or len(known) < len(calls):
             return
         first, last = known[0], known[-1]
-        pair_key = self._frames.spot_of_op(op.frame), first.spot, last.spot
+        pair_key = self._frames.spot_of_op(op.frame), first.place.spot, last.place.spot
         pair, step = self._pairs.get(pair_key), self._context.steps.index
         if pair is not None and (pair.is_ruled_out or pair.last == step or len(pair.measured) >= 3 * MAX_STEPS):
             return
         if pair is None:
             if len(self._pairs) >= MAX_PAIRS:
                 return
-            pair = self._pairs[pair_key] = _Pair(first, last, len(first.given), step)
+            pair = self._pairs[pair_key] = _Pair(first.place, last.place, first.given.shape[0], step)
         others = known[len(predictions) :]
         pair.is_ruled_out = not all(_are_comparable(first, other) for other in others)
-        pair.prediction, pair.target, pair.last = first, last, step
+        pair.prediction, pair.target, pair.last = first.place, last.place, step
         if not pair.is_ruled_out:
             with private.measuring():
-                equal = torch.stack([(first.given == other.given).all() for other in others]).all()
+                equal = torch.stack([first.given.total == other.given.total for other in others]).all()
                 valued = torch.stack([self._valued[call] for call in targets]).any()
-                pair.measured += [equal.double(), valued.double(), _weighted_sum(first.given)]
+                pair.measured += [equal.double(), valued.double(), first.given.total]
 
     def records(self) -> Iterator[EqualStates]:
         """Yield a record of each pair of calls whose inputs were equal in all steps, and differed between steps."""
@@ -272,11 +303,21 @@ class EqualStatesTracker(Tracker):
             )
 
 
-def _is_reward(tensor: torch.Tensor, given: list[torch.Tensor]) -> bool:
-    """Return whether a tensor may hold rewards: it has no graph, and one number for each row of an input."""
+def _is_reward(tensor: torch.Tensor, given: list[tuple[int, ...]]) -> bool:
+    """Return whether a tensor may hold rewards: it has no graph, and one number for each row of an input.
+
+    :param given: the shapes of the inputs.
+    """
     if tensor.requires_grad or not tensor.is_floating_point():
         return False
-    return any(tensor.numel() in (len(one), one.numel() // one.shape[-1]) for one in given)
+    return any(tensor.numel() in (shape[0], math.prod(shape[:-1])) for shape in given)
+
+
+def _input_of(tensor: torch.Tensor) -> _Input:
+    """Return what is kept of an input."""
+    with private.measuring():
+        kind = (*tensor.shape, tensor.dtype, tensor.device)
+        return _Input(kind, tuple(tensor.shape), tensor.data_ptr(), _weighted_sum(tensor))
 
 
 def _weighted_sum(tensor: torch.Tensor) -> torch.Tensor:
@@ -286,12 +327,9 @@ def _weighted_sum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _are_comparable(one: _Call, other: _Call) -> bool:
-    """Return whether the inputs of two calls may be equal: of one shape and dtype, from different tensors, and in
-    different memory.
+    """Return whether the inputs of two calls may be equal: from different sources, of one kind, and in different
+    memory.
     """
-    if one.source.number == other.source.number or one.shape != other.shape or one.given.shape != other.given.shape:
+    if one.place.source.number == other.place.source.number or one.shape != other.shape:
         return False
-    if one.given.data_ptr() == other.given.data_ptr() or one.given.dtype != other.given.dtype:
-        return False
-    is_unsafe = private.is_unsafe_to_read(one.given) or private.is_unsafe_to_read(other.given)
-    return one.given.device == other.given.device and not is_unsafe
+    return one.given.kind == other.given.kind and one.given.address != other.given.address

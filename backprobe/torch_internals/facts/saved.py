@@ -317,7 +317,7 @@ def once() -> None:
 @fact(
     "terms of a loss",
     "an autoencoder whose codes carry nothing is not noticed, nor a loss that is not divided by the batches",
-    "_saved_alpha _saved_dim _saved_exponent _saved_ignore_index _saved_other _saved_reduction _saved_self_sym_sizes",
+    "_saved_alpha _saved_dim _saved_exponent _saved_ignore_index _saved_reduction _saved_self_sym_sizes",
 )
 def terms_of_losses() -> None:
     """Check that the terms of a loss and their weights can be read from its graph."""
