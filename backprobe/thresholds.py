@@ -26,7 +26,7 @@ LOSS_LEVEL_STEPS = 5
 LOSS_GROWTH_STRETCHES = 5
 #: Calls of a scheduler for each step of its optimizer from which on the loop steps it too often: nearly two.
 SCHEDULER_MIN_CALLS_PER_STEP = 1.9
-#: Rate where the loss begins to grow over the one that the optimizer began with: a warm-up ends at that rate.
+#: Learning rate when the loss begins to grow, over the optimizer's first rate: a warm-up ends at the first rate.
 LEARNING_RATE_MIN_RAISE = 1.2
 #: Factor by which the rate rose in the last third of the steps before the loss grows, or rises while it grows. If it
 #: did not, the rate had been high for long and done no harm.
@@ -296,7 +296,7 @@ PUT_BACK_SAME_RATE_TOLERANCE = 0.1
 PUT_BACK_AVERAGE_MIN_SHARE = 0.3
 #: Share of the movement that an average undoes: beyond this one the new weights are no average.
 PUT_BACK_AVERAGE_MAX_SHARE = 1.05
-#: Cosine between the movement and what is undone of it, for an average.
+#: For an average: cosine between the movement of the weights and the part of it that is undone.
 PUT_BACK_AVERAGE_MIN_COSINE = 0.5
 #: Cosine from which on the weights were moved along the straight line, as interpolation does: 1 less what rounding
 #: does.
@@ -629,7 +629,7 @@ SHIFTED_CHANNELS_MIN_SHARE = 0.25
 #: Standard deviations by which the running means of a frozen part have moved: other batches of the same data move them
 #: by less than 0.2.
 FROZEN_STATISTICS_MIN_MOVE = 0.5
-#: How often batches that train nothing came between those that do: once may be a phase of its own.
+#: Least number of times that evaluation batches came between training batches: once may be a separate phase.
 UNTRAINED_BATCHES_MIN_TURNS = 2
 #: How often the weights of a copy, and the statistics of the trained model, changed between two looks.
 AVERAGED_COPY_MIN_CHANGES = 3

@@ -119,13 +119,14 @@ class StepController:
         if not off or self._policy.is_decided_ahead or self._interceptor.is_backward_only:
             return
         begun, budget = self._steps.index, self._budget
-        room = min(self._policy.fast_path_steps(begun), max(self._context.next_measured_step - begun, 0))
-        room = min([room, *(fast_path_limit(begun, budget.room) for fast_path_limit in self._context.fast_path_limits)])
+        most = min(self._policy.fast_path_steps(begun), max(self._context.next_measured_step - begun, 0))
+        room = budget.room
+        most = min([most, *(limit(begun, room) for limit in self._context.fast_path_limits)])
         deferred = self._gets_deferred_records()
         if not deferred and self._steps.losses.was_just_cleared and budget.affords_deferred_records():
             return  # the next step finds out how its loss is summed up; those after it keep their losses
         several = self._context.waiting is not None
-        self._steps.enter_fast_path(min(budget.next_fast_path_steps(deferred, several), room), deferred)
+        self._steps.enter_fast_path(min(budget.next_fast_path_steps(deferred, several), most), deferred)
 
     def _gets_deferred_records(self) -> bool:
         """Return whether records are made of fast-path steps (Note [Brief steps])."""

@@ -181,9 +181,10 @@ class Budget:
         self.script_seconds += max(seconds - overhead, 0.0)
         self.spent += overhead
         self._mean_step_s = _running_mean(self._mean_step_s, max(seconds - overhead, 0.0))
-        if observed and not recorded and not diagnosed:
+        is_typical = not recorded and not diagnosed
+        if is_typical and observed:
             self._observed_overhead_s = _running_mean(self._observed_overhead_s, overhead)
-        if not recorded and not diagnosed and not (observed and self._unrecorded_overhead_s):
+        if is_typical and not (observed and self._unrecorded_overhead_s):
             # The first unrecorded step takes much longer than the others: the mean falls faster than it rises.
             before = self._unrecorded_overhead_s
             self._unrecorded_overhead_s = (

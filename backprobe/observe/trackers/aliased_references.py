@@ -16,7 +16,6 @@ A line that once compared anything else is never reported: loops over pairs of m
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
@@ -94,11 +93,11 @@ class AliasedReferencesTracker(Tracker):
         # Of the running step: comparisons that wait for a backward call, and differences on the way to a square.
         self._candidates: list[_Candidate] = []
         self._differences: FollowedTensors[_Candidate] = FollowedTensors()
-        self._compared: Counter[str] = Counter()
+        self._compared_count = 0
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         """Forget the comparisons of the last step, and the references that are gone."""
-        if self._compared:
+        if self._compared_count:
             self._references.keep_living(MAX_REFERENCES)
         self.observing_pauses()
 
@@ -106,7 +105,7 @@ class AliasedReferencesTracker(Tracker):
         """Forget the comparisons of the running step."""
         self._candidates = []
         self._differences.clear()
-        self._compared.clear()
+        self._compared_count = 0
 
     def op_inspected(self, op: Op) -> None:
         """Check the two sides of an op that compares, and follow differences to a square."""
@@ -136,12 +135,12 @@ class AliasedReferencesTracker(Tracker):
         :param name: the op's canonical name.
         """
         spot = self._frames.spot_of_op(op.frame)
-        if spot is None or capturing() or self._compared.total() >= MAX_COMPARED:
+        if spot is None or capturing() or self._compared_count >= MAX_COMPARED:
             return
         line = self._lines.get(spot)
         if line is not None and line.is_ruled_out:
             return
-        self._compared[name] += 1
+        self._compared_count += 1
         leaf = _compared_leaf(sides)
         if line is None:
             if len(self._lines) >= MAX_LINES:

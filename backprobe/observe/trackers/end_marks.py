@@ -22,7 +22,7 @@ import torch
 
 from ... import thresholds
 from ...ops import canonical, canonical_names, info
-from ...records import EndNeverLearned, Site
+from ...records import EndNeverLearned, Site, Step
 from ...source.frames import CodeLocation
 from ...source.stop_ids import stop_line
 from ...source.targets import blanking_lines, padding_id_lines
@@ -104,7 +104,7 @@ class EndMarkTracker(Tracker):
         #: Tokens before the first end mark, at most two, and the line that stops at it.
         self._last: set[int] = set()
         self._stop: Site | None = None
-        # Of inspected steps: tensors that may be masks; ids that were compared, and which results tell where they are.
+        # In inspected steps: tensors that may be masks, ids that were compared, and the results of the comparisons.
         self._masks: dict[int, torch.Tensor] = {}
         self._compared: deque[_Compared] = deque(maxlen=MAX_COMPARED)
         self._equal: FollowedTensors[int] = FollowedTensors()
@@ -112,9 +112,12 @@ class EndMarkTracker(Tracker):
         #: value is ``None``: the line that compared ids with it.
         self._blanked: dict[tuple[int, int | None], CodeLocation | None] = {}
 
-    def step_begins(self, step: int, inspecting: bool) -> None:
-        """Forget the masks of the last step. A batch may have been made ahead of its step, so compared ids are kept."""
+    def step_ended(self, step: Step) -> None:
+        """Forget the masks of the step: the next one may not be recorded."""
         self._masks.clear()
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        """Forget compared ids if the step is not inspected: a batch may have been made ahead of an inspected step."""
         if not inspecting or self._over:
             self._forget()
 

@@ -215,7 +215,7 @@ class MergedUpdatesTracker(Tracker):
         if inner is not None and spot is not None:
             self._writing_lines.add((spot, self._frames.spot(inner.f_back)))
 
-    # What is known
+    # Records
 
     def records(self) -> Iterator[MergedUpdates]:
         """Yield a record for each weight to which the same product was added again and again, and hardly anything

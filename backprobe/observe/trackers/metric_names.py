@@ -61,7 +61,7 @@ def _key_of(metric: float, values: Collection[object], names: Collection[str]) -
 
 
 def _is_equal(value: object, metric: float) -> bool:
-    """Return whether a value is the number `metric`."""
+    """Return whether a value is the number `metric`; one on an accelerator is not read, as that would wait for it."""
     if isinstance(value, torch.Tensor):
-        return value.numel() == 1 and not value.is_meta and float(value) == metric
+        return value.numel() == 1 and value.is_cpu and float(value) == metric
     return isinstance(value, (int, float)) and value == metric

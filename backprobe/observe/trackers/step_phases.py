@@ -2,8 +2,8 @@
 
 Only steps whose nodes are recorded, and that are not inspected closely, are timed: elsewhere it is not known when the
 forward begins, or observing takes many times what the step itself does. Backprobe's own time is an estimate; a step of
-which it takes the largest part is left out. Times are the host's: work that an accelerator
-does later counts where the script waits for it.
+which it takes the largest part is left out. Times are the host's: work that an accelerator does later counts where the
+script waits for it.
 """
 
 from __future__ import annotations

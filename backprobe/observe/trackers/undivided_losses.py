@@ -135,7 +135,7 @@ class UndividedLossesTracker(Tracker):
         self._is_touched = False
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
-        """Read the terms of a loss whose gradients add up with those of other calls."""
+        """Read the terms of a loss whose gradients are accumulated with those of other calls."""
         if running.inside is not None or running.kind == "autograd.grad":
             return
         self._count += 1

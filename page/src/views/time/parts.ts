@@ -19,7 +19,7 @@ const PARTS: readonly (readonly [string, string, string])[] = [
   ["rest", "Rest", "After the first backward call: clipping, a loss scaler, logging"],
 ];
 
-/** The parts that take any time, and what they take together. */
+/** The parts that take time, and the sum of their seconds. */
 export function partsOf(phases: Phases): { total: number; parts: Part[] } {
   const total = phases.seconds.reduce((sum, s) => sum + s, 0);
   const parts = PARTS.map(([key, name, about], i) => {
